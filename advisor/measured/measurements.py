@@ -11,7 +11,7 @@ import msgspec
 from ...records import Goal, Memory, RunRecord, Trial, Turns
 from .graph_pools import captures_graphs, overruled
 from .length_risk import MAX_CHANCE, LengthRisk, packed, risk_of
-from .multiples import REFUSALS, Multiples, multiples_of
+from .multiples import Multiples, multiples_of, turned_down
 from .refused import not_of_the_size
 from .script import Script, script_of
 from .token_pace import at_token_pace, rated_by_tokens, tokens_a_sample
@@ -134,18 +134,9 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
             if not trial.ran
             and trial.says_of_size
             and trial.outcome != "interrupted"
-            and not trial.cut_short
             and not (self.captures_graphs and overruled(trials, trial))
-            and not not_of_the_size(trial, self.record.device)
+            and not (trial.cut_short or not_of_the_size(trial, self.record.device))
         )
-
-    @cached_property
-    def last_not_of_the_size(self) -> str:
-        """Why the last failure says nothing about its size, where no process came after it."""
-        last = self.record.trials[-1] if self.record.trials else None
-        if last is None or last.worker < self.record.num_workers_started - 1:
-            return ""
-        return not_of_the_size(last, self.record.device)
 
     @cached_property
     def too_short_for_turns(self) -> bool:
@@ -155,11 +146,10 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
     @cached_property
     def multiples(self) -> Multiples:
         """Which sizes the script takes, maybe by a guess that the next trial has to bear out."""
-        refused = {trial.batch_size for trial in self.failed if trial.outcome in REFUSALS}
         discovery, ran = self.record.discovery, set(self.sizes_that_ran)
         if discovery is not None and discovery.traits.steers_loader:
             ran.add(discovery.native_batch_size)  # the loop was found at this size
-        return multiples_of(ran, refused, self.goal.multiple_of)
+        return multiples_of(ran, turned_down(self.failed), self.goal.multiple_of)
 
     @cached_property
     def smallest_bad(self) -> int | None:

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from ...records import DeviceInfo, Trial
+from ...records import DeviceInfo, RunRecord, Trial
 from ...units import format_bytes
 
 _UNITS = {"b": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
@@ -86,6 +86,14 @@ def not_of_the_size(trial: Trial, device: DeviceInfo | None = None) -> str:
     request = request_of(trial.detail)
     promised = None if device is None else device.capacity_bytes
     return taken_by(request) if request is not None and request.is_taken(promised) else ""
+
+
+def last_not_of_the_size(record: RunRecord) -> str:
+    """Why the last failure says nothing about its size, where no process came after it."""
+    last = record.trials[-1] if record.trials else None
+    if last is None or last.worker < record.num_workers_started - 1:
+        return ""
+    return not_of_the_size(last, record.device)
 
 
 def worked_aside(aside: str) -> str:

@@ -24,7 +24,7 @@ from ..measured.kernel_limits import kernel_limit_of
 from ..measured.measurements import Measurements
 from ..measured.memory_prior import prior_of
 from ..measured.multiples import REFUSALS
-from ..measured.refused import request_of
+from ..measured.refused import last_not_of_the_size, request_of
 from ..measured.sizes import allowed, largest_allowed, smallest_allowed
 from ..measured.thresholds import BUDGET_SPENT
 from . import confirmation, knee_search, largest_size, length_windows
@@ -136,8 +136,9 @@ def _must_stop(measurements: Measurements) -> str | None:
     if for_energy and measurements.searched and not energy_measured(measurements):
         return why_not(measurements)
     bad = measurements.failed
-    if measurements.last_not_of_the_size:
-        return measurements.last_not_of_the_size
+    elsewhere = last_not_of_the_size(measurements.record)
+    if elsewhere:
+        return elsewhere
     if bad and not measurements.ran and _is_absurd(bad[-1], measurements.record.device):
         return f"batch {bad[-1].batch_size} asks for more than any size could have"
     if bad and bad[-1].outcome == "script_ended":

@@ -199,6 +199,10 @@ class ScriptWatch:
 
     # what the script does --------------------------------------------------------------------
 
+    def fetched(self, handle: LoaderHandle, *, trains: bool) -> None:
+        """A loader gave a batch; before the first step none is known to train."""
+        self.aside = handle if self.num_steps and not trains else None
+
     def stepped(self, optimizer: Any, *, replaces: bool = False) -> None:
         """An optimizer made a step.
 
