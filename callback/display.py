@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
+
+_SEVERITY, _NONE = "KINETO_LOG_LEVEL", "6"
 
 
 def in_notebook() -> bool:
@@ -17,6 +21,25 @@ def in_notebook() -> bool:
     kernel = getattr(shell, "kernel", None)
     session = getattr(kernel, "session", None)
     return kernel is not None and getattr(session, "pid", os.getpid()) == os.getpid()
+
+
+@contextlib.contextmanager
+def only_our_lines(*, here: bool) -> Iterator[None]:
+    """While torch's profiler starts for the first time: its library's lines stay away.
+
+    They come from C++, and in a notebook they stand between ours. Its severity is read once.
+
+    Args:
+        here: in a notebook; a terminal may show them.
+    """
+    if not here or _SEVERITY in os.environ:
+        yield
+        return
+    os.environ[_SEVERITY] = _NONE
+    try:
+        yield
+    finally:
+        del os.environ[_SEVERITY]
 
 
 class Cell:

@@ -165,6 +165,8 @@ class Core:
         Args:
             stepped: false where a gradient scaler refused the step.
         """
+        if self._complete and not self.num_micro_batches:
+            self._close(self._clock())  # nobody tells of fetches: each end is a step
         if not stepped:
             self.num_skipped_steps += 1
         if self._begin_ns is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..records import Profile
+from .display import in_notebook, only_our_lines
 from .options import Options
 from .step_counter import NEVER
 
@@ -110,7 +111,8 @@ class Windows:
             with_stack=self._options.with_stack,
         )
         try:
-            profiler.start()
+            with only_our_lines(here=in_notebook()):
+                profiler.start()
         except Exception as error:  # noqa: BLE001  the training goes on without a profile
             self.skip(f"the profiler did not start: {type(error).__name__}: {error}")
             return

@@ -100,6 +100,7 @@ from .roofline import Calibration, OpWork, StepBound
 from .run import START_SHARE, DeviceInfo, Fault, RunRecord, RunState, Versions
 from .script import (
     BatchSizeSource,
+    CoreMasks,
     Discovery,
     FileTouched,
     Following,
@@ -189,6 +190,7 @@ __all__ = [
     "Communication",
     "Comparison",
     "Copies",
+    "CoreMasks",
     "CountedTokens",
     "Counters",
     "DeviceInfo",

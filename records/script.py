@@ -155,6 +155,23 @@ class NormLayers(Record, frozen=True, kw_only=True):
     instance_norm_values: int | None = None
 
 
+class CoreMasks(Record, frozen=True, kw_only=True):
+    """How many cores the script's threads and data workers may run on.
+
+    Attributes:
+        at_start: of the process, before anything of the script was imported.
+        in_loop: of the thread that trains.
+        in_workers: of all data workers together.
+        variables: set in the environment, by which a library binds threads when it is imported.
+    """
+
+    at_start: int
+    in_loop: int
+    num_workers: int
+    in_workers: int
+    variables: tuple[str, ...] = ()
+
+
 class Discovery(Record, frozen=True, kw_only=True):
     """What steering found in the running script.
 
@@ -181,6 +198,7 @@ class Discovery(Record, frozen=True, kw_only=True):
             what yields the batches, and `native_batch_size` is the size of the first process.
         precision: of the parameters, as torch names it: `float32`; empty where nobody looked.
             Autocast is not seen.
+        cores: `None` where the system does not tell, or nobody looked.
         entered: what one of the script's own steps trained on, where the size gets in as an
             argument; `None` where nothing shows it.
         unavailable: why something is not known: `own_size`, where `native_batch_size` is only that
@@ -208,6 +226,7 @@ class Discovery(Record, frozen=True, kw_only=True):
     pool: Count = 1
     precision: str = ""
     accumulation: BatchSizeSource | None = None
+    cores: CoreMasks | None = None
     following: tuple[Following, ...] = ()
     entered: Entered | None = None
     unavailable: dict[str, str] = {}

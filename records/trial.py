@@ -122,6 +122,8 @@ class Trial(Record, frozen=True, kw_only=True):
         flops: of one step beside the timed ones.
         ranks: what each rank measured, where several ran the trial in lock-step; the trial's own
             times are those of the slowest rank, its memory that of the fullest.
+        largest_tensor: shape of the largest tensor at hand where the script raised.
+        aside: the loader whose batch was worked on then, if not one that is steered.
     """
 
     ordinal: int
@@ -160,6 +162,8 @@ class Trial(Record, frozen=True, kw_only=True):
     causes: tuple[Cause, ...] = ()
     tool_cpu_pct: float | None = None
     ranks: tuple[RankTrial, ...] = ()
+    largest_tensor: tuple[int, ...] = ()
+    aside: str = ""
     unavailable: dict[str, str] = {}
 
     @property

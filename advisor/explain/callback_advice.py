@@ -42,10 +42,12 @@ def with_observed(measurements: Measurements, advice: Advice) -> Advice:
     verdict = _verdict(measurements, observed, advice.verdict)
     advice = msgspec.structs.replace(advice, verdict=verdict)
     sizes = sorted(measurements.sizes_that_ran)
-    known = {finding.rule for finding in advice.findings}
     findings = list(advice.findings)
     size = advice.recommended.batch_size if advice.recommended is not None else None
-    findings += [finding for finding in _tail_findings(observed, size) if finding.rule not in known]
+    if observed.world_size > 1 and observed.pipeline is not None:
+        # What one process's loader looks like is not how the job's epoch ends.
+        findings = [one for one in findings if not one.rule.startswith("tails.")]
+        findings += _tail_findings(observed.pipeline, size)
     if advice.recommended is not None:
         findings += _estimates(measurements, advice, advice.recommended.batch_size)
     findings += [_stretches(stretch) for stretch in observed.stretches]
@@ -215,11 +217,8 @@ def tail_cases(pipeline: Pipeline | None) -> tuple[TailFinding, ...]:
     return tuple(finding for finding in tails(pipeline).findings if finding.harmful)
 
 
-def _tail_findings(observed: Observed, size: int | None) -> list[Finding]:
-    """Cases of several ranks at the size that is advised; one process has its findings already."""
-    pipeline = observed.pipeline
-    if observed.world_size < 2 or pipeline is None:
-        return []
+def _tail_findings(pipeline: Pipeline, size: int | None) -> list[Finding]:
+    """Cases of several ranks at the size that is advised."""
     # Only a loader that splits its batches counts the samples of all ranks in its size.
     if size is not None and size != pipeline.batch_size and not pipeline.split_batches:
         pipeline = msgspec.structs.replace(pipeline, batch_size=size)
@@ -229,7 +228,8 @@ def _tail_findings(observed: Observed, size: int | None) -> list[Finding]:
             severity=_SEVERITY[finding.severity],  # type: ignore[arg-type]
             message=finding.message,
             evidence=finding.evidence,
-            remedy=finding.fixes[0].title if finding.fixes else "",
+            remedy=f"{finding.fixes[0].title}:" if finding.fixes else "",
+            code=tuple(finding.fixes[0].snippet.splitlines()) if finding.fixes else (),
         )
         for finding in tail_cases(pipeline)
     ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ...records import GPU_SETTINGS, Evidence, Finding, Memory
+from ...records import GPU_SETTINGS, Evidence, Finding, Memory, Trial
 from ...units import format_bytes
 from ..measured.graph_pools import others_bytes
 from ..measured.measurements import Measurements
+from .ratios import rate_name
 
 SCATTERED_SHARE = 0.10
 """Reserved memory above what was ever used in it, as a share of the capacity, that is named."""
@@ -49,6 +50,39 @@ def settings(measurements: Measurements) -> list[Finding]:
     ]
 
 
+def shared_core(measurements: Measurements) -> list[Finding]:
+    """Data workers that may run on fewer cores than the script began with."""
+    discovery = measurements.record.discovery
+    cores = discovery.cores if discovery is not None else None
+    if cores is None or cores.in_workers >= min(cores.num_workers, cores.at_start):
+        return []
+    by = f" ({', '.join(cores.variables)})" if cores.variables else ""
+    on = "1 core" if cores.in_workers == 1 else f"{cores.in_workers} cores"
+    return [
+        Finding(
+            rule="workers.share_cores",
+            severity="warning",
+            message=f"{cores.num_workers} data workers share {on} of the {cores.at_start} that the "
+            f"script began with: its mask of cores shrank while it imported{by}, and workers "
+            "inherit it",
+            evidence=(
+                Evidence(
+                    metric="cores of all data workers",
+                    value=cores.in_workers,
+                    threshold=min(cores.num_workers, cores.at_start),
+                ),
+            ),
+            remedy="give the workers all cores back"
+            + (", or start without these variables:" if cores.variables else ":"),
+            code=(
+                "def on_all_cores(worker):",
+                "    os.sched_setaffinity(0, range(os.cpu_count()))",
+                "DataLoader(..., worker_init_fn=on_all_cores)",
+            ),
+        )
+    ]
+
+
 def retries(measurements: Measurements, batch_size: int) -> list[Finding]:
     """The allocator had to give memory back to the driver, which stops the GPU."""
     num = max(
@@ -66,6 +100,39 @@ def retries(measurements: Measurements, batch_size: int) -> list[Finding]:
             remedy="a smaller size" + ("." if _expandable(measurements) else f", or {_REMEDY}."),
         )
     ]
+
+
+def retries_above(measurements: Measurements, batch_size: int) -> list[Finding]:
+    """Larger sizes that are slower because the allocator gave memory back to the driver."""
+    here = measurements.best_timed.get(batch_size)
+    if here is None or here.samples_per_s is None or _retries(here):
+        return []
+    findings = []
+    for size, trial in measurements.best_timed.items():
+        num, rate = _retries(trial), trial.samples_per_s
+        if size <= batch_size or not num or rate is None or trial.step_s is None:
+            continue
+        if rate.high >= here.samples_per_s.low:
+            continue
+        in_each = num >= trial.step_s.num_samples
+        findings.append(
+            Finding(
+                rule="memory.retries_above",
+                severity="info",
+                message=f"batch {size} is slower than batch {batch_size} ({rate.median:,.0f} "
+                f"against {here.samples_per_s.median:,.0f} {rate_name(measurements)}), and the "
+                f"allocator flushed its cache {num} times there to find memory, which stops the "
+                f"GPU{': that is why' if in_each else '; it may be why'}",
+                evidence=(Evidence(metric="allocation retries", value=num, threshold=0),),
+                remedy="stay below that size"
+                + ("." if _expandable(measurements) else f", or {_REMEDY}."),
+            )
+        )
+    return findings
+
+
+def _retries(trial: Trial) -> int:
+    return (trial.memory.num_alloc_retries or 0) if trial.memory is not None else 0
 
 
 def scattered(measurements: Measurements, batch_size: int) -> list[Finding]:

@@ -15,7 +15,7 @@ from ..measured.scaling import slower_than_larger
 from ..measured.sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from ..measured.thresholds import BUDGET_SPENT
 from . import batch_findings, creep_findings, device_findings, disturbances, token_findings
-from .known_failures import known_failure
+from .known_failures import failure_of, not_the_size
 from .ratios import rate_name
 from .remedies import nothing_fits
 from .tail_findings import tail_findings
@@ -39,9 +39,15 @@ def findings_of(
         findings += _disagreement(measurements, batch_size)
         findings += token_findings.padding(measurements, batch_size)
         findings += device_findings.retries(measurements, batch_size)
+        findings += device_findings.retries_above(measurements, batch_size)
         findings += device_findings.scattered(measurements, batch_size)
         findings += device_findings.graph_pools(measurements, batch_size)
-    devices = (device_findings.settings, device_findings.unseen, creep_findings.creep)
+    devices = (
+        device_findings.settings,
+        device_findings.unseen,
+        device_findings.shared_core,
+        creep_findings.creep,
+    )
     for rule in (*_RULES, *batch_findings.RULES, *disturbances.RULES, *devices):
         findings += rule(measurements)
     return worst_first(findings)
@@ -183,7 +189,7 @@ def _broken(measurements: Measurements) -> list[Finding]:
         if multiples.explain(failure):
             continue  # said with the multiples that run
         smaller_ran = smallest is not None and smallest < failure.batch_size
-        known = known_failure(failure.detail, smaller_ran=smaller_ran)
+        known = failure_of(failure, measurements.record.device, smaller_ran=smaller_ran)
         because = f" ({known.what})" if known is not None else ""
         bounds = bad is not None and largest < bad <= failure.batch_size
         left_out = "; larger sizes were left out" if bounds else ""
@@ -315,6 +321,7 @@ def _left_out(measurements: Measurements) -> list[Finding]:
 
 _RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
     _refused,
+    not_the_size,
     _nothing_fits,
     _broken,
     _ended,

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
+
+from ...records import DeviceInfo, Evidence, Finding, Trial
+from ...units import format_bytes
+from ..measured.kernel_limits import kernel_limit
+from ..measured.measurements import Measurements
+from ..measured.refused import not_of_the_size, request_of, taken_by, worked_aside
 
 
 class KnownFailure(msgspec.Struct, frozen=True):
@@ -25,8 +32,21 @@ SHARED_MEMORY = KnownFailure(
     "medium Memory at /dev/shm), or take fewer data workers or a smaller prefetch_factor.",
 )
 TOO_LARGE = KnownFailure(
-    "no kernel takes tensors of this size",
+    "no kernel takes tensors of this size; memory is not the limit",
     "Smaller sizes ran; stay below this one.",
+)
+PINNED = KnownFailure(
+    "the host's page-locked memory was refused, not the GPU's",
+    "Set pin_memory=False, or keep fewer batches in flight: num_workers x prefetch_factor.",
+)
+TAKEN = "Wait for it or end it, or choose another GPU (--device cuda:N); then run again."
+ASIDE = (
+    "The training size stands. Put torch.no_grad() around an evaluation, or give that loader a "
+    "smaller batch; then run again."
+)
+ABSURD = (
+    "This is a fault of the script, not of its batch size: look for a shape that grows with a "
+    "wrong number, or a negative one."
 )
 _SHARED = (
     # torch/utils/data/_utils/signal_handling.py and dataloader.py, and DataLoader.cpp
@@ -38,14 +58,12 @@ _SHARED = (
     "unable to resize file </torch_",
 )
 _BUS_ERROR = "is killed by signal: bus error"
-_LARGE = (
-    # cuDNN, of tensors beyond its 32-bit indices: pytorch/pytorch issues 3038, 4107
-    "cudnn_status_not_supported",
-    # aten/src/ATen/native: checks of canUse32BitIndexMath and of int32 strides
-    "too large for 32-bit indexing",
-    "canuse32bitindexmath",
-    "integer out of range",
+_GATHERED = re.compile(
+    r"(?:gather got an input of invalid size: got|input tensor at index \d+ has invalid shape) "
+    r"\[([\d, ]+)\], but expected \[([\d, ]+)\]"
 )
+"""torch/csrc/cuda/comm.cpp, where DataParallel puts the parts of an output together."""
+_PINNING = "(in the pin memory thread"
 
 
 # torch/utils/data/sampler.py, of a shuffled dataset of no samples
@@ -122,11 +140,17 @@ def next_step(text: str) -> str:
     return ""
 
 
-def known_failure(text: str, *, smaller_ran: bool = False) -> KnownFailure | None:
+def known_failure(
+    text: str,
+    batch_size: int | None = None,
+    shape: Sequence[int] = (),
+    *,
+    smaller_ran: bool = False,
+) -> KnownFailure | None:
     """The failure that an exception's words tell of; `None` where they do not.
 
     Args:
-        smaller_ran: a smaller size ran; without that a kernel may refuse anything.
+        batch_size, shape, smaller_ran: see `kernel_limit`.
 
     >>> known_failure("DataLoader worker (pid 7) is killed by signal: Bus error.").what[:16]
     '/dev/shm is full'
@@ -136,6 +160,86 @@ def known_failure(text: str, *, smaller_ran: bool = False) -> KnownFailure | Non
     lower = text.lower()
     if _BUS_ERROR in lower or any(part in lower for part in _SHARED):
         return SHARED_MEMORY
-    if smaller_ran and any(part in lower for part in _LARGE):
-        return TOO_LARGE
+    gathered = _GATHERED.search(lower)
+    if gathered is not None:
+        return _apart(*gathered.groups())
+    limit = kernel_limit(text, batch_size, shape, smaller_ran=smaller_ran)
+    if limit is None or not limit.why:
+        return None if limit is None else TOO_LARGE
+    below = "Stay below this size."
+    if limit.largest:
+        below = f"Take {limit.largest} or less, by these shapes."
+    return KnownFailure(f"{TOO_LARGE.what}: {limit.why}", below)
+
+
+def _apart(got: str, expected: str) -> KnownFailure | None:
+    """Parts of an output that DataParallel cannot put together along axis 0."""
+    pairs = zip(got.split(", "), expected.split(", "), strict=False)
+    axis = next((axis for axis, (one, other) in enumerate(pairs) if one != other), None)
+    if axis is None or axis == 0:
+        return None
+    return KnownFailure(
+        f"DataParallel puts outputs together along axis 0, and the parts of one differ in axis "
+        f"{axis} ([{got}] and [{expected}]): its batch, or a length of its own, lies there",
+        "Return it with the batch in axis 0, or take a size, and drop_last=True, by which all GPUs "
+        "get as many samples.",
+    )
+
+
+def known_refusal(
+    detail: str, aside: str = "", *, batch_size: int | None, device_bytes: int | None
+) -> KnownFailure | None:
+    """What refused memory where it is not the size that asked for too much; else `None`.
+
+    Args:
+        aside: the batch that was worked on, if not one of the size.
+        device_bytes: the memory of the device, where the words do not tell.
+    """
+    if aside:
+        return KnownFailure(worked_aside(aside), ASIDE)
+    if _PINNING in detail:
+        return PINNED
+    request = request_of(detail)
+    if request is None:
+        return None
+    if request.is_taken():
+        return KnownFailure(taken_by(request), TAKEN)
+    if request.is_absurd(batch_size, device_bytes):
+        return KnownFailure(f"{format_bytes(request.num_bytes)} were asked for at once", ABSURD)
     return None
+
+
+def failure_of(
+    trial: Trial, device: DeviceInfo | None, *, smaller_ran: bool
+) -> KnownFailure | None:
+    """What is known of a trial's failure."""
+    if trial.outcome != "out_of_memory":
+        return known_failure(
+            trial.detail, trial.batch_size, trial.largest_tensor, smaller_ran=smaller_ran
+        )
+    taken = "" if trial.aside else not_of_the_size(trial, device)
+    if taken:
+        return KnownFailure(taken, TAKEN)
+    total = None if device is None else device.total_bytes
+    return known_refusal(trial.detail, trial.aside, batch_size=trial.batch_size, device_bytes=total)
+
+
+def not_the_size(measurements: Measurements) -> list[Finding]:
+    """Refusals that have another cause than that a batch is too large for the device."""
+    record = measurements.record
+    known = {
+        found.what: (found, trial)
+        for trial in record.trials
+        if trial.outcome == "out_of_memory" and not trial.ran and trial.says_of_size
+        if (found := failure_of(trial, record.device, smaller_ran=False)) is not None
+    }
+    return [
+        Finding(
+            rule="memory.not_the_size",
+            severity="warning",
+            message=f"{measurements.named(trial.batch_size)}: {found.what}",
+            evidence=(Evidence(metric="batch size", value=trial.batch_size),),
+            remedy=found.remedy,
+        )
+        for found, trial in known.values()
+    ]

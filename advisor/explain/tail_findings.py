@@ -21,6 +21,7 @@ from ..measured.sizes import MIN_STEPS_AN_EPOCH
 from ..tails.conditions import SMALL_BATCH_NORM
 from ..tails.engine import findings
 from ..tails.fixes import fixes_without
+from .known_failures import known_failure
 from .loss import evidence_of, loss_of
 
 SEVERITY = {
@@ -76,6 +77,7 @@ def _executed(tail: Tail | None, check: TailCheck, remedy: str) -> list[Finding]
     evidence = (Evidence(metric="samples in the last batch", value=check.num_samples),)
     failures = []
     if check.outcome != "ok":
+        known = known_failure(check.detail)
         message = (
             f"the last batch of the epoch has {samples}, and a step of that size failed: "
             if tail is not None
@@ -85,7 +87,7 @@ def _executed(tail: Tail | None, check: TailCheck, remedy: str) -> list[Finding]
             Finding(
                 rule="tail.crash",
                 severity="warning" if tail is None else "error",
-                message=message + check.detail,
+                message=message + check.detail + (f" ({known.what})" if known is not None else ""),
                 evidence=evidence,
                 remedy=remedy,
             )

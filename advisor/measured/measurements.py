@@ -11,7 +11,8 @@ import msgspec
 from ...records import Goal, Memory, RunRecord, Trial, Turns
 from .graph_pools import captures_graphs, overruled
 from .length_risk import MAX_CHANCE, LengthRisk, packed, risk_of
-from .multiples import REFUSALS, Multiples, multiples_of
+from .multiples import Multiples, multiples_of, turned_down
+from .refused import not_of_the_size
 from .script import Script, script_of
 from .token_pace import at_token_pace, rated_by_tokens, tokens_a_sample
 from .trials import compared, latest_confirmation, peaks_of
@@ -124,7 +125,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         """Trials that did not run, without Ctrl-C, tails and comparisons that the script cut short.
 
         Refusals beside the graphs of other sizes are left out too, where the size ran without them
-        afterwards.
+        afterwards, and those of which the size is not to blame.
         """
         trials = self.record.trials
         return tuple(
@@ -133,8 +134,8 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
             if not trial.ran
             and trial.says_of_size
             and trial.outcome != "interrupted"
-            and not trial.cut_short
             and not (self.captures_graphs and overruled(trials, trial))
+            and not (trial.cut_short or not_of_the_size(trial, self.record.device))
         )
 
     @cached_property
@@ -145,11 +146,10 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
     @cached_property
     def multiples(self) -> Multiples:
         """Which sizes the script takes, maybe by a guess that the next trial has to bear out."""
-        refused = {trial.batch_size for trial in self.failed if trial.outcome in REFUSALS}
         discovery, ran = self.record.discovery, set(self.sizes_that_ran)
         if discovery is not None and discovery.traits.steers_loader:
             ran.add(discovery.native_batch_size)  # the loop was found at this size
-        return multiples_of(ran, refused, self.goal.multiple_of)
+        return multiples_of(ran, turned_down(self.failed), self.goal.multiple_of)
 
     @cached_property
     def smallest_bad(self) -> int | None:

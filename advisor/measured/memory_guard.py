@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ...records import Memory
 from .laws import last_slope, slopes_agree
 from .measurements import Measurements
+from .refused import not_of_the_size
 
 SLOPE_SAFETY = 1.1
 """The last slope is taken this much steeper, for jumps of workspaces and fragmentation."""
@@ -19,8 +20,12 @@ TRUSTED_CAP = 16.0
 
 def room_ends(measurements: Measurements) -> int | None:
     """The largest size that memory leaves room for, as far as that is known."""
-    trials = measurements.record.trials
-    refused = [trial.batch_size for trial in trials if trial.outcome == "out_of_memory"]
+    device, trials = measurements.record.device, measurements.record.trials
+    refused = [
+        trial.batch_size
+        for trial in trials
+        if trial.outcome == "out_of_memory" and not not_of_the_size(trial, device)
+    ]
     target = measurements.target_bytes
     safe = None if target is None else largest_safe(measurements.trusted_memory, target, None)
     return min([*(size - 1 for size in refused), *([] if safe is None else [safe])], default=None)

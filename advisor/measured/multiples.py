@@ -6,12 +6,13 @@ batches, a layer that compares groups of 4 wants at most 4 samples or a multiple
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from math import isqrt, lcm
 
 import msgspec
 
 from ...records import Trial
+from .kernel_limits import kernel_limit_of
 
 REFUSALS = ("exception", "crashed")
 """Outcomes by which a script turns a size down; memory, time and an early end are no such."""
@@ -90,6 +91,15 @@ class Multiples(msgspec.Struct, frozen=True, kw_only=True):
 
 ANY = Multiples()
 """Every size is taken."""
+
+
+def turned_down(failed: Iterable[Trial]) -> set[int]:
+    """The sizes of failures by which a script, and no kernel's limit, turns a size down."""
+    return {
+        trial.batch_size
+        for trial in failed
+        if trial.outcome in REFUSALS and kernel_limit_of(trial, smaller_ran=True) is None
+    }
 
 
 def multiples_of(ran: Collection[int], refused: Collection[int], asked: int = 1) -> Multiples:

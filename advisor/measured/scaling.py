@@ -152,8 +152,8 @@ def _fixed_share(
 
 
 def _at_the_limit(measurements: Measurements, batch_size: int) -> bool:
-    trials = measurements.record.trials
-    refused = [trial.batch_size for trial in trials if trial.outcome == "out_of_memory"]
+    failed = measurements.failed
+    refused = [trial.batch_size for trial in failed if trial.outcome == "out_of_memory"]
     if refused and min(refused) <= batch_size * MEMORY_REACH:
         return True
     ends = room_ends(measurements) if batch_size in measurements.trusted_memory else None

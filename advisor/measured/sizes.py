@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..tails.conditions import SMALL_BATCH_NORM
+from .kernel_limits import kernel_limit_of
 from .length_risk import MAX_CHANCE
 from .measurements import Measurements
 from .multiples import REFUSALS
@@ -30,7 +31,7 @@ def effective_batch(measurements: Measurements) -> int:
 
 @once
 def largest_allowed(measurements: Measurements) -> int:
-    """The upper bound that the goal and the data set, whatever the memory says."""
+    """The upper bound of the goal, the data and kernels, whatever the memory says."""
     goal, num_units = measurements.goal, measurements.script.num_units
     bounds = [1 << 24]
     if goal.max_batch is not None:
@@ -46,7 +47,10 @@ def largest_allowed(measurements: Measurements) -> int:
     steps_bound = bound_by_steps(measurements)
     if steps_bound is not None:
         bounds.append(steps_bound)
-    most = min(bounds)
+    limits = [kernel_limit_of(failure, smaller_ran=False) for failure in measurements.failed]
+    within = [limit.largest for limit in limits if limit is not None and limit.largest]
+    ran = max(measurements.sizes_that_ran, default=1)
+    most = min([*bounds, *(max(ran, largest) for largest in within)])
     return measurements.multiples.nearest(most, most)
 
 

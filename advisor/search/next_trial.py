@@ -17,12 +17,14 @@ from itertools import accumulate
 
 import msgspec
 
-from ...records import RunRecord, Trial, TrialRequest
+from ...records import DeviceInfo, RunRecord, Trial, TrialRequest
 from ..measured.energy import energy_measured, why_not
 from ..measured.graph_pools import may_be_tried_alone, others_bytes
+from ..measured.kernel_limits import kernel_limit_of
 from ..measured.measurements import Measurements
 from ..measured.memory_prior import prior_of
 from ..measured.multiples import REFUSALS
+from ..measured.refused import last_not_of_the_size, request_of
 from ..measured.sizes import allowed, largest_allowed, smallest_allowed
 from ..measured.thresholds import BUDGET_SPENT
 from . import confirmation, knee_search, largest_size, length_windows
@@ -134,13 +136,27 @@ def _must_stop(measurements: Measurements) -> str | None:
     if for_energy and measurements.searched and not energy_measured(measurements):
         return why_not(measurements)
     bad = measurements.failed
+    elsewhere = last_not_of_the_size(measurements.record)
+    if elsewhere:
+        return elsewhere
+    if bad and not measurements.ran and _is_absurd(bad[-1], measurements.record.device):
+        return f"batch {bad[-1].batch_size} asks for more than any size could have"
     if bad and bad[-1].outcome == "script_ended":
         return f"{bad[-1].detail}: too few for another window"
     if not measurements.ran and any(
         failure.batch_size == 1 and failure.outcome == "out_of_memory" for failure in bad
     ):
         return "nothing fits: batch 1 failed"
-    others = [failure for failure in bad if failure.outcome != "out_of_memory"]
+    smallest = min(measurements.sizes_that_ran, default=None)
+    others = [
+        failure
+        for failure in bad
+        if failure.outcome != "out_of_memory"
+        and kernel_limit_of(
+            failure, smaller_ran=smallest is not None and smallest < failure.batch_size
+        )
+        is None
+    ]
     own = measurements.own_size
     own_failed = (
         any(failure.batch_size == own for failure in others)
@@ -161,6 +177,12 @@ def _is_unexplained(measurements: Measurements, failure: Trial) -> bool:
     ran = measurements.sizes_that_ran
     beside = bool(ran) and not min(ran) <= failure.batch_size <= max(ran)
     return not beside and not measurements.multiples.explain(failure)
+
+
+def _is_absurd(failure: Trial, device: DeviceInfo | None) -> bool:
+    request = request_of(failure.detail) if failure.outcome == "out_of_memory" else None
+    device_bytes = None if device is None else device.total_bytes
+    return request is not None and request.is_absurd(failure.batch_size, device_bytes)
 
 
 def _search(measurements: Measurements, budget: Budget) -> TrialRequest | str:

@@ -20,6 +20,12 @@ def smallest_part(layout: Layout) -> int:
     return min(filter(None, layout.last), default=0)
 
 
+def num_shares(pipeline: Pipeline) -> int:
+    """Data workers of one process that each cut batches of their own share of a stream."""
+    shares = pipeline.iterable and pipeline.setup == "dataloader"
+    return max(1, pipeline.num_workers) if shares else 1
+
+
 def harm(bad: bool) -> int:
     return HARM if bad else SAID
 

@@ -14,12 +14,14 @@ from .catalogue.cases import BY_ID
 from .catalogue.snippets import SNIPPETS
 from .conditions import HARMFUL_SHARE, made
 from .layouts import layout_of
-from .pipeline import check, own_size
+from .pipeline import GLOBAL, check, own_size
 from .remedies import REMEDIES
 from .sweeps import row_of
 
 SEVERITIES = ("error", "nan", "bias", "waste", "slow")
 """The worst first."""
+REFUSED = "jax.indivisible"
+"""Nothing is placed, so that no other remedy is one while it stands."""
 AVOIDING = ("drop", "size")
 """Remedies of a step that fails: it is not made, or has another length."""
 MAX_TRIED = 300
@@ -98,6 +100,8 @@ def _removes(before: SweepRow, changed: Pipeline, name: str, *, harmful: bool) -
     if not _is_possible(changed):
         return False
     after = row_of(changed)
+    if REFUSED in after.ids:
+        return False
     if not after.steps or name in after.ids or (not harmful and name in after.also):
         return False
     mildest = SEVERITIES.index(BY_ID[name].severity)
@@ -129,7 +133,8 @@ def _fix(changed: Pipeline, name: str, changes: dict[str, Any]) -> Fix:
     values = {
         "samples": str(changed.num_samples),
         "size": str(size),
-        "batch": str(changed.batch_size),
+        "batch": str(size if changed.setup in GLOBAL else changed.batch_size),
+        "keeps": ", drop_last=True" if changed.drop_last else "",
         "step": str(step),
         "ranks": str(ranks),
         "rank_sizes": str(changed.rank_batch_sizes),

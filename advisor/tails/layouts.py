@@ -6,7 +6,16 @@ Every formula is compared with the framework's own code by tests/tails and tests
 from __future__ import annotations
 
 from ...records import Layout, Pipeline
-from .pipeline import ACCELERATE, DDP, GLOBAL, batch_is, dispatches, drops_last, sampler_of
+from .conditions import num_shares
+from .pipeline import (
+    ACCELERATE,
+    DDP,
+    GLOBAL,
+    batch_is,
+    dispatches,
+    drops_last,
+    sampler_of,
+)
 
 
 def chunks(num_samples: int, num_parts: int) -> tuple[int, ...]:
@@ -64,7 +73,7 @@ def layout_of(pipeline: Pipeline, batch_size: int | None = None) -> Layout | str
         size //= ranks
     if setup in DDP or setup == "lightning":
         return _ranks(pipeline, num_samples, size)
-    if pipeline.iterable and pipeline.num_workers > 1:
+    if num_shares(pipeline) > 1:
         return _workers(pipeline, num_samples, size)
     return _replicated(pipeline, num_samples, size)
 

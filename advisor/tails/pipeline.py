@@ -55,9 +55,14 @@ def sampler_of(pipeline: Pipeline) -> Sampler:
     """How the ranks of DDP and Lightning share the samples."""
     if pipeline.sampler is not None:
         return pipeline.sampler
-    if pipeline.setup == "join" or (pipeline.setup == "lightning" and pipeline.stage == "predict"):
+    if pipeline.setup == "join" or _lightning_deals(pipeline):
         return "shards"
     return "plain" if pipeline.iterable else "distributed"
+
+
+def _lightning_deals(pipeline: Pipeline) -> bool:
+    """Whether Lightning puts its own sampler in to predict: an iterable dataset takes none."""
+    return pipeline.setup == "lightning" and pipeline.stage == "predict" and not pipeline.iterable
 
 
 def dispatches(pipeline: Pipeline) -> bool:
@@ -68,10 +73,8 @@ def dispatches(pipeline: Pipeline) -> bool:
 
 
 def drops_last(pipeline: Pipeline) -> bool:
-    """Whether a short last batch is left out. Lightning never does that where it predicts."""
-    return pipeline.drop_last and not (
-        pipeline.setup == "lightning" and pipeline.stage == "predict"
-    )
+    """Whether a short last batch is left out; not where Lightning's own sampler predicts."""
+    return pipeline.drop_last and not _lightning_deals(pipeline)
 
 
 def refuse(pipeline: Pipeline) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from ...records import Pipeline
+from .conditions import num_shares
 from .pipeline import ACCELERATE, DDP, GLOBAL, KERAS, batch_is, own_size, sampler_of
 from .sweeps import clean_first, downwards, is_clean, nearest_clean, outwards
 
@@ -97,8 +98,9 @@ def _size(pipeline: Pipeline) -> Changed:
 
 
 def _smaller(pipeline: Pipeline) -> Changed:
-    """The largest size that the samples of a rank fill, where they are fewer than one batch."""
-    samples, ranks = pipeline.num_samples or 0, pipeline.num_ranks
+    """The largest size that the samples of a rank or a worker fill, if fewer than one batch."""
+    ranks = pipeline.num_ranks
+    samples = (pipeline.num_samples or 0) // num_shares(pipeline)
     if samples >= _global_samples(pipeline):
         return
     if pipeline.rank_batch_sizes:
@@ -121,7 +123,8 @@ def _multiple(pipeline: Pipeline) -> Changed:
     for row in clean_first(outwards(pipeline, step=ranks)):
         yield "multiple", {"batch_size": row.batch_size}
     if pipeline.stage == "train" and pipeline.setup in GLOBAL:
-        name = "multiple.drop" if pipeline.setup in KERAS else "multiple.drop.torch"
+        of_torch = "multiple.drop.iterable" if pipeline.iterable else "multiple.drop.torch"
+        name = "multiple.drop" if pipeline.setup in KERAS else of_torch
         dropping = msgspec.structs.replace(pipeline, drop_last=True)
         for row in clean_first(outwards(dropping, step=ranks)):
             yield name, {"batch_size": row.batch_size, "drop_last": True}

@@ -81,9 +81,7 @@ RULES: tuple[Rule, ...] = (
     Rule("loader.no-steps", _always, conditions.no_steps),
     Rule(
         "iterable.worker-tails",
-        lambda pipeline: (
-            pipeline.iterable and pipeline.num_workers > 1 and pipeline.setup == "dataloader"
-        ),
+        lambda pipeline: conditions.num_shares(pipeline) > 1,
         conditions.worker_tails,
     ),
     Rule("norm.one-value", _has_torch_norm, conditions.one_value),
@@ -119,7 +117,7 @@ RULES: tuple[Rule, ...] = (
         "distributed.no-samples",
         lambda pipeline: (
             pipeline.sampler_drop_last
-            or (pipeline.setup == "lightning" and pipeline.stage == "predict")
+            or (pipeline.setup == "lightning" and sampler_of(pipeline) == "shards")
         ),
         conditions.no_samples,
     ),

@@ -30,6 +30,10 @@ _GONE = DeviceFault(
     "the GPU is gone: it fell off the bus, or the driver lost it",
     "Look at nvidia-smi and the kernel's log (Xid); what was measured is kept.",
 )
+_LOST = DeviceFault(
+    "the GPU was lost: its driver reset it, or it does not answer",
+    "Look at the kernel's log (dmesg); what was measured is kept.",
+)
 _MEMORY_BROKEN = DeviceFault(
     "the GPU's memory has an error that cannot be corrected",
     "Look at nvidia-smi -q -d ECC; the GPU has to be reset. What was measured is kept.",
@@ -44,6 +48,8 @@ _TEXTS = (
     ("no cuda-capable device is detected", _GONE),
     ("no cuda gpus are available", _GONE),
     ("uncorrectable ecc error", _MEMORY_BROKEN),
+    ("error_device_lost", _LOST),  # of SYCL, by its name
+    ("backend failed with error: 20", _LOST),
 )
 
 

@@ -124,6 +124,7 @@ class LoaderDoor:
                 self.watch.note_empty(handle)
             raise
         wait_s = time.perf_counter() - start
+        self.watch.fetched(handle, trains=handle.trains if self.in_control else training)
         if training:
             if not self.in_control:
                 handle.taken(iterator, cycles.num_cycles)

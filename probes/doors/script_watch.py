@@ -44,6 +44,7 @@ class ScriptWatch:
         own_updates: the backward passes, and the updates that the script makes itself.
         empty: a loader whose first fetch for training gave no batch.
         settings: gives the settings files that the script has read so far.
+        aside: the loader that the last batch came from, if it does not train; else `None`.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class ScriptWatch:
         self.own_updates = OwnUpdates()
         self.native_step_s = 0.0
         self.empty: LoaderInfo | None = None
+        self.aside: LoaderHandle | None = None
         self.settings: Callable[[], tuple[tuple[Path, str], ...]] = tuple
 
     @property
@@ -196,6 +198,10 @@ class ScriptWatch:
         return self._by_loader.get(id(loader))
 
     # what the script does --------------------------------------------------------------------
+
+    def fetched(self, handle: LoaderHandle, *, trains: bool) -> None:
+        """A loader gave a batch; before the first step none is known to train."""
+        self.aside = handle if self.num_steps and not trains else None
 
     def stepped(self, optimizer: Any, *, replaces: bool = False) -> None:
         """An optimizer made a step.

@@ -186,6 +186,11 @@ class LoaderHandle:
         other.note_training(trains=False)
         return True
 
+    def called(self) -> str:
+        """Its last batch, in words."""
+        where = "" if self.place is None else f" made at {self.place.file}:{self.place.line}"
+        return f"a batch of {self.arrived or self.batch_size} of the loader{where}"
+
     def info(self) -> LoaderInfo:
         """The record of this loader."""
         loader = self._loader()

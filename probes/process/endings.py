@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ...records import Outcome
-from .faults import headline
+from .faults import outcome_of_exit_code
 from .messages import CannotSteer, Ended, Raised
 from .orders import Message
+from .refusals import headline
 
 WAITED = "it waited for another rank"
 """What is said of a rank that hung inside a collective."""
@@ -73,19 +74,24 @@ def asserted(message: Raised) -> str:
     return own[-1] if message.kind == "AssertionError" and own else ""
 
 
-def over(message: Raised | Ended | CannotSteer) -> WorkerGone:
-    """What the last words of a script mean."""
+def over(message: Raised | Ended | CannotSteer, printed: str = "") -> WorkerGone:
+    """What the last words of a script mean.
+
+    Args:
+        printed: the end of what it printed; a script that leaves by itself may say there why.
+    """
     if isinstance(message, Raised):
         outcome: Outcome = "out_of_memory" if message.out_of_memory else "exception"
-        said = headline(message.text) or asserted(message)
+        said = headline(message.text, refused=message.out_of_memory) or asserted(message)
         kind = OWN_FAULT if message.kind == "batchadvisor" else message.kind
         text = f"{kind}: {said}" if said else kind
         return WorkerGone(outcome, text, message)
     if isinstance(message, Ended):
-        return WorkerGone(
-            "crashed" if message.exit_code else "script_ended",  # it gave up, or it was done
+        what = (
             f"the script ended with exit code {message.exit_code} "
-            f"after {message.num_steps} optimizer steps",
-            message,
+            f"after {message.num_steps} optimizer steps"
         )
+        if message.exit_code:  # it gave up
+            return WorkerGone(*outcome_of_exit_code(what, printed), message)
+        return WorkerGone("script_ended", what, message)
     return WorkerGone("no_step", message.reason, message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -11,65 +12,7 @@ from collections.abc import Iterator
 
 from ...records import Outcome
 from ..source.call_site import is_own, is_users
-
-_MEMORY_TEXTS = (
-    "can't allocate memory",
-    "cannot allocate memory",
-    "could not create a primitive",
-    "could not create a memory object",
-    "std::bad_alloc",
-    "unable to allocate",
-    "cublas_status_alloc_failed",
-    "cusolver_status_alloc_failed",
-    "cusparse_status_alloc_failed",
-    "cudnn_status_alloc_failed",
-    "cudnn_status_internal_error_host_allocation_failed",
-    "cudnn_status_internal_error_device_allocation_failed",
-    "cufft_alloc_failed",  # pytorch/pytorch issue 6511
-    "curand_status_allocation_failed",
-    "hipblas_status_alloc_failed",  # ROCm/TheRock issue 1708
-    "hipfft_alloc_failed",
-    "hipsolver_status_alloc_failed",
-    "hipsparse_status_alloc_failed",
-    "rocblas_status_memory_error",
-    "miopenstatusallocfailed",
-    "memory not available to allocate buffer",  # MIOpen's handlehip.cpp, ROCm/MIOpen issue 47
-    "cuda_error_out_of_memory",
-    "cudaerrormemoryallocation",
-    "hiperroroutofmemory",
-    "resource_exhausted: out of memory",
-    "failed to cuda calloc",  # NCCL, which reports it as an unhandled CUDA error
-    "is killed by signal: killed",  # a data worker, by the kernel
-)
-"""Parts of messages by which allocators say no, lower case. Typed errors come first."""
-
-_REFUSED = re.compile(
-    r"\b(cuda|hip|xpu|npu|hpu|mtia|mps backend|device)( driver)?( error:)? out of memory"
-    # third_party/{nvidia,amd}/backend/driver.c of Triton; AMD's has the misspelt "Messsage: "
-    r"|\btriton error \[(cuda|hip)\]:( +code: 2, mess+age:)? out of memory"
-)
-"""The words of torch's device allocators, lower case, before and after `AcceleratorError`, and of
-Triton's drivers, which name the same error of the runtime."""
-
-_NO_ROOM = "no space left on device"
-"""Of a disk or of /dev/shm (`unable to allocate shared memory(shm) for file </torch_...>`)."""
-
-_PERHAPS = (
-    "cublas_status_not_initialized",
-    "cublas_status_execution_failed",
-    "cudnn_status_not_initialized",
-    "cudnn_status_internal_error",
-    "cudnn_status_execution_failed",
-    "cudnn_status_not_supported",  # of batches that are too large, and of what it cannot do at all
-    "cufft_internal_error",  # pytorch/pytorch issue 119420
-    "hipblas_status_not_initialized",
-    "miopenstatusinternalerror",
-    "miopenstatusunknownerror",
-    "unable to find an engine to execute",
-    "unable to find a valid cudnn algorithm",
-    "ncclunhandledcudaerror",
-)
-"""What libraries say when they find no memory for themselves, and for other reasons too."""
+from .refusals import exceptions_in, last_refusal, refusal_inside, refusing_line, what_it_threw
 
 _MEMORY_TYPES = (RuntimeError, OSError)
 """Texts are believed only from these: torch raises RuntimeError, a fork without memory OSError."""
@@ -77,8 +20,6 @@ _MEMORY_TYPES = (RuntimeError, OSError)
 _TYPE_NAMES = ("ResourceExhaustedError", "OutOfMemoryError")
 _TYPE_HOMES = ("tensorflow", "jaxlib", "jax", "cupy", "torch")
 """Classes of other frameworks that mean nothing else, by name, and where they come from."""
-
-_FROM_DATA_WORKER = re.compile(r"^Caught (\w+) in (DataLoader worker|pin memory thread|replica)")
 
 NEARLY_FULL = 0.95
 """Share of the device in use from which an unclear failure of a library is about memory."""
@@ -94,7 +35,12 @@ def is_out_of_memory(error: BaseException, *, short: bool = False) -> bool:
         short: the device was nearly full, or its allocator had refused something; then errors
             of libraries that do not say why count too.
     """
-    return any(_refuses(cause, short=short) for cause in _chain(error))
+    return refusal_in(error, short=short) is not None
+
+
+def refusal_in(error: BaseException, *, short: bool = False) -> BaseException | None:
+    """The exception by which memory was refused, of those that led to this one; see above."""
+    return next((cause for cause in _chain(error) if _refuses(cause, short=short)), None)
 
 
 def memory_is_short() -> bool:
@@ -106,16 +52,17 @@ def memory_is_short() -> bool:
 
     from ..devices.gpus_in_use import indices_in_use
 
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return False
-    with contextlib.suppress(RuntimeError):  # a broken context answers nothing
-        for index in range(torch.cuda.device_count()):
-            if int(torch.cuda.memory_stats(index).get("num_ooms", 0)) > 0:
+    for kind, indices in ((torch.cuda, indices_in_use()), (torch.xpu, None)):
+        if not kind.is_initialized():
+            continue
+        with contextlib.suppress(RuntimeError, AttributeError):  # a broken context, an older torch
+            every = range(kind.device_count())
+            if any(int(kind.memory_stats(index).get("num_ooms", 0)) > 0 for index in every):
                 return True
-        for index in indices_in_use():
-            free, total = torch.cuda.mem_get_info(index)
-            if free <= (1 - NEARLY_FULL) * total:
-                return True
+            for index in every if indices is None else indices:
+                free, total = kind.mem_get_info(index)
+                if free <= (1 - NEARLY_FULL) * total:
+                    return True
     return False
 
 
@@ -127,36 +74,14 @@ def _refuses(error: BaseException, *, short: bool) -> bool:
     kind = type(error)
     if kind.__name__ in _TYPE_NAMES and kind.__module__.split(".")[0] in _TYPE_HOMES:
         return True
-    if not isinstance(error, _MEMORY_TYPES) or _said_by_the_script(error):
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True  # in whatever language its words are
+    if _said_by_the_script(error):
         return False
-    text = _own_words(error).lower()
-    if _NO_ROOM in text:
-        return False
-    if _REFUSED.search(text) or any(part in text for part in _MEMORY_TEXTS):
-        return True
-    return short and any(part in text for part in _PERHAPS)
-
-
-def headline(text: str) -> str:
-    """The line of a message that says what went wrong: of a data worker's error the last.
-
-    >>> headline("CUDA error: out of memory\\nCompile with TORCH_USE_CUDA_DSA")
-    'CUDA error: out of memory'
-    >>> headline("Caught OSError in DataLoader worker process 0.\\nOriginal:\\nOSError: no space")
-    'OSError: no space'
-    """
-    lines = text.strip().splitlines() or [""]
-    return lines[-1].strip() if _FROM_DATA_WORKER.match(text) else lines[0]
-
-
-def _own_words(error: BaseException) -> str:
-    """The message; of an error from a data worker its last line, not the lines of its code."""
     text = str(error)
-    if not _FROM_DATA_WORKER.match(text):
-        return text
-    last = text.strip().rsplit("\n", 1)[-1]
-    kind, _, words = last.partition(": ")
-    return words if kind.rsplit(".", 1)[-1] in ("RuntimeError", "OSError", "MemoryError") else ""
+    if exceptions_in(text):
+        return bool(refusal_inside(text, short=short))
+    return isinstance(error, _MEMORY_TYPES) and bool(refusing_line(text, short=short))
 
 
 def _said_by_the_script(error: BaseException) -> bool:
@@ -202,6 +127,20 @@ def script_traceback(error: BaseException) -> str:
     return "".join(whole.format())
 
 
+def largest_tensor(error: BaseException) -> tuple[int, ...]:
+    """The shape of the largest tensor that the frames of an exception hold; empty without one."""
+    import torch
+
+    largest: torch.Size | None = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        for value in tuple(frame.f_locals.values()):
+            for one in value if isinstance(value, (tuple, list)) else (value,):
+                shape = one.shape if isinstance(one, torch.Tensor) else None
+                if shape is not None and (largest is None or shape.numel() > largest.numel()):
+                    largest = shape
+    return () if largest is None else tuple(map(int, largest))
+
+
 _MEASURES = re.compile(
     r"/probes/(windows/\w+|devices/\w+|loader/(norm_inputs|model_inputs|token_\w+|lengths)"
     r"|worker/(trial_task|trial_checks|kept_steps))\.py$"
@@ -227,12 +166,6 @@ def raised_by_us(error: BaseException) -> bool:
     return (ours or measures) and not _BY_A_DEVICE.search(str(error))
 
 
-_LAST_WORDS = (
-    "terminate called after throwing an instance of 'std::bad_alloc'",
-    "Fatal Python error: _PyObject_GC_New: out of memory",
-    "MemoryError",
-)
-"""Last lines of a process that aborted because it had no memory left to do otherwise."""
 _SHELL_KILLED = 128 + signal.SIGKILL
 
 
@@ -264,18 +197,36 @@ def outcome_of_exit(
             name = signal.Signals(-status).name
         except ValueError:
             name = f"signal {-status}"
-        lines = last_words.strip().splitlines()[-5:]
-        if status == -signal.SIGABRT and any(line.startswith(_LAST_WORDS) for line in lines):
-            return "out_of_memory", "the process aborted because it was refused memory (SIGABRT)"
-        return "crashed", f"the process died by {name}"
+        refusal = last_refusal(last_words) if status == -signal.SIGABRT else ""
+        if refusal:
+            what = "the process aborted because it was refused memory (SIGABRT)"
+            return "out_of_memory", f"{what}: {refusal}"
+        threw = what_it_threw(last_words) if status == -signal.SIGABRT else ""
+        return "crashed", f"the process died by {name}{': ' + threw if threw else ''}"
     if status == 0:
         return "script_ended", "the script left through os._exit with exit code 0"
-    return "crashed", f"the process left with exit code {status} in the middle of the loop"
+    return outcome_of_exit_code(
+        f"the process left with exit code {status} in the middle of the loop", last_words
+    )
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def outcome_of_exit_code(what: str, last_words: str) -> tuple[Outcome, str]:
+    """What an exit code that tells of a failure means, by the end of what was printed."""
+    refusal = last_refusal(last_words)
+    return ("out_of_memory", f"{what}: {refusal}") if refusal else ("crashed", what)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception, what it was raised from or while handling, and the members of a group."""
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
+    queue: list[BaseException | None] = [error]
+    while queue:
+        one = queue.pop(0)
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        members = getattr(one, "exceptions", ())
+        queue += [one.__cause__, one.__context__]
+        if isinstance(members, tuple):
+            queue += [member for member in members if isinstance(member, BaseException)]

@@ -171,6 +171,8 @@ class Raised(Message, frozen=True, kw_only=True):
         just_past_epoch: its loader had just gone on beyond `len(loader)` batches.
         is_altered: whether the script had got what it does not get alone: batches, which may be
             cut, or parameters without contents.
+        largest_tensor: shape of the largest tensor that the frames of the exception held.
+        aside: the loader whose batch was worked on, if not one that is steered.
     """
 
     kind: str
@@ -182,6 +184,8 @@ class Raised(Message, frozen=True, kw_only=True):
     empty: LoaderInfo | None = None
     just_past_epoch: bool = False
     is_altered: bool = False
+    largest_tensor: tuple[int, ...] = ()
+    aside: str = ""
 
 
 class Ended(Message, frozen=True, kw_only=True):

@@ -22,11 +22,11 @@ def size_of(log: Path) -> int:
     return 0
 
 
-def end_of(log: Path, num_bytes: int = 4000) -> str:
-    """The last that the script printed."""
+def end_of(log: Path, num_bytes: int = 8000, *, since: int = 0) -> str:
+    """The last that the script printed, after the first `since` bytes."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - num_bytes))
+            file.seek(max(since, file.seek(0, os.SEEK_END) - num_bytes))
             return file.read().decode(errors="replace")
     except OSError:
         return ""

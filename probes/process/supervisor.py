@@ -86,6 +86,7 @@ class Worker:
         self.log = log
         self.parallelism: Parallelism | None = None
         self.in_use: tuple[GpuInUse, ...] = ()
+        self._log_start = size_of(log)
         self._silence_s = silence_s
         self._setup_s = setup_s
         self._oom_kills = host.num_oom_kills()
@@ -309,7 +310,7 @@ class Worker:
     def _over(self, message: Raised | Ended | CannotSteer) -> WorkerGone:
         if self.order.lockstep is None:  # of several ranks none is ended before all were heard
             self.end()
-        return over(message)
+        return over(message, self._printed())
 
     def _died(self) -> WorkerGone:
         status = self._wait(5.0)
@@ -318,8 +319,12 @@ class Worker:
             return WorkerGone("crashed", ENDED)
         kills = host.num_oom_kills()
         by_kernel = None if kills is None or self._oom_kills is None else kills > self._oom_kills
-        said = end_of(self.log)
+        said = self._printed()
         return WorkerGone(*outcome_of_exit(status, killed_for_memory=by_kernel, last_words=said))
+
+    def _printed(self) -> str:
+        """The end of what was printed since this process was started."""
+        return end_of(self.log, since=self._log_start)
 
     def _hung(self, limit_s: float) -> WorkerGone:
         before = size_of(self.log)

@@ -28,10 +28,10 @@ from ..doors.optimizers import optimizer_info
 from ..doors.workload import device_in_use, discovery_of
 from ..loader.model_inputs import AS_ASKED, ModelInputs
 from ..loader.norm_inputs import NormInputs, compiles
-from ..process.endings import WorkerGone
-from ..process.faults import is_out_of_memory, script_traceback
+from ..process.endings import WorkerGone, over
+from ..process.faults import largest_tensor, refusal_in, script_traceback
 from ..process.messages import CannotSteer, Progress, Raised, StepSample
-from ..process.orders import Message, RunTrial, WorkOrder
+from ..process.orders import RunTrial, WorkOrder
 from ..windows.optimizer_hooks import listen
 from ..windows.protocols import WindowProfiler
 from ..windows.step_evidence import EvidenceReader
@@ -244,19 +244,17 @@ class LocalWorker:
         return discovery, self._device.info()
 
     def _gone(self, error: Exception) -> WorkerGone:
-        text = script_traceback(error)
-        first = str(error).strip().splitlines()
-        message: Message = Raised(
-            kind=type(error).__name__,
-            text=str(error),
-            traceback=text,
-            out_of_memory=is_out_of_memory(error),
+        refusal = refusal_in(error)
+        message = Raised(
+            kind=type(refusal or error).__name__,
+            text=str(refusal or error),
+            traceback=script_traceback(error),
+            out_of_memory=refusal is not None,
+            largest_tensor=() if refusal else largest_tensor(error),
         )
         traceback.clear_frames(error.__traceback__)  # they hold the tensors of the failed step
-        refused = is_out_of_memory(error)
-        detail = f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
         self.end()
-        return WorkerGone("out_of_memory" if refused else "exception", detail, message)
+        return over(message)
 
     def _profiler(self, request: TrialRequest, ordinal: int) -> WindowProfiler:
         return trace_profiler(self.order, request, ordinal, self._device_type)

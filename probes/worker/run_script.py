@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ..devices.core_masks import start_on
 from ..process.channel import Channel
 from ..process.messages import CannotSteer, Ended, Raised, Touched
 from ..process.orders import WorkOrder
@@ -49,6 +50,7 @@ def steer(
         may_go_on: returns where the supervisor lets go of a process that trained nothing.
     """
     from ..devices.torch_devices import lift_process_memory_limit
+    from ..process.faults import refusal_in
     from .file_effects import FileWatch
     from .patches import install
     from .supervisor_line import wait_for_the_end
@@ -80,7 +82,10 @@ def steer(
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)  # noqa: T201  as Python itself does
-        message = _ended(code, door.watch)
+        refusal = refusal_in(error) if code else None  # caught, and given up
+        if refusal is not None:
+            lift_process_memory_limit()
+        message = _ended(code, door.watch) if refusal is None else _raised(refusal, door.watch)
     except BaseException as error:  # noqa: BLE001
         lift_process_memory_limit()
         starved = not has_room and _is_foreign(error, order)
@@ -146,7 +151,7 @@ def become_the_script(order: WorkOrder) -> None:
 
     start_here()
     if order.cores:
-        os.sched_setaffinity(0, order.cores)  # before torch counts them for its threads
+        start_on(order.cores)  # before torch counts them for its threads
     if order.module:
         sys.argv = [order.script, *order.arguments]
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
@@ -224,7 +229,13 @@ def _is_foreign(error: BaseException, order: WorkOrder) -> bool:
     return Path(frame.f_code.co_filename).resolve() != Path(order.script).resolve()
 
 
-def _raised(error: BaseException, watch: ScriptWatch, *, starved: bool, large_fake: bool) -> Raised:
+def _raised(
+    error: BaseException,
+    watch: ScriptWatch,
+    *,
+    starved: bool = False,
+    large_fake: bool = False,
+) -> Raised:
     """The script's exception, as its last words.
 
     Args:
@@ -232,9 +243,16 @@ def _raised(error: BaseException, watch: ScriptWatch, *, starved: bool, large_fa
             shape there, such as an import that finds no source text.
         large_fake: see `WorkOrder`.
     """
-    from ..process.faults import is_out_of_memory, memory_is_short, raised_by_us, script_traceback
+    from ..process.faults import (
+        largest_tensor,
+        memory_is_short,
+        raised_by_us,
+        refusal_in,
+        script_traceback,
+    )
 
-    refused = is_out_of_memory(error, short=memory_is_short()) or (
+    refusal = refusal_in(error, short=memory_is_short())
+    refused = refusal is not None or (
         starved and isinstance(error, Exception) and watch.num_steps == 0
     )
 
@@ -251,8 +269,8 @@ def _raised(error: BaseException, watch: ScriptWatch, *, starved: bool, large_fa
     text = script_traceback(error)
     print(text, file=sys.stderr, end="")  # noqa: T201  into the script's own log
     return Raised(
-        kind=type(error).__name__,
-        text=str(error),
+        kind=type(refusal or error).__name__,
+        text=str(refusal or error),
         traceback=text,
         out_of_memory=refused,
         num_steps=watch.num_steps,
@@ -260,6 +278,8 @@ def _raised(error: BaseException, watch: ScriptWatch, *, starved: bool, large_fa
         empty=watch.empty,
         just_past_epoch=watch.just_past_epoch,
         is_altered=watch.gave_batches or (large_fake and _has_fake_parameters()),
+        largest_tensor=() if refused else largest_tensor(error),
+        aside="" if watch.aside is None else watch.aside.called(),
     )
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from ...records import Door as DoorName
 from ...records import FileTouched, Parallelism
+from ..devices.core_masks import core_masks
 from ..devices.device_probe import DeviceProbe
 from ..devices.gpus_in_use import devices_of, gpus_in_use
 from ..devices.outside import Outside
@@ -123,6 +124,7 @@ class TrialRunner:
             loop.discovery,
             num_ranks=parallelism.world_size or 1,
             num_replicas=max(loop.discovery.num_replicas, len(parallelism.replicas)),
+            cores=core_masks(),
         )
         info = self._device.info()
         self._line.send_files()

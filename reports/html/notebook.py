@@ -20,7 +20,8 @@ TEMPLATE = """\
 {% endfor %}</table>
 {% endif %}{% if problems %}<ul style="margin: 0.4em 0">
 {% for problem in problems %}<li><strong>{{ problem.severity }}</strong> {{ problem.message }}\
-{% if problem.remedy %} → {{ problem.remedy }}{% endif %}</li>
+{% if problem.remedy %} → {{ problem.remedy }}{% endif %}\
+{% if problem.code %}<pre>{{ problem.code }}</pre>{% endif %}</li>
 {% endfor %}</ul>
 {% endif %}{% for label, path in files %}<p style="margin: 0.1em 0">{{ label }}: \
 <code>{{ path }}</code></p>
@@ -46,6 +47,7 @@ def render(text: WatchedText | None, *, files: Sequence[tuple[str, str]]) -> str
             "severity": problem.severity,
             "message": _cleaned(problem.message),
             "remedy": _cleaned(problem.remedy),
+            "code": "\n".join(map(_cleaned, problem.code)),
         }
         for problem in text.problems
     ]

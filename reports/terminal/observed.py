@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.text import Text
+
 from ..text import WatchedText
 from .page import Page
 
@@ -34,6 +36,8 @@ def render(
         page.entry(problem.message, label=problem.severity.ljust(9), label_style=style)
         if problem.remedy:
             page.entry(problem.remedy, label="→ ", indent=11)
+        for line in problem.code:  # as it is, to be pasted
+            page.line(Text(" " * 13 + page.safe(line)))
     for label, path in files:
         page.whole(path, label=f"Wrote {label.ljust(6)}  ", label_style="dim", indent=0)
     if next_command:

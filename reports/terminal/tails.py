@@ -47,7 +47,10 @@ def render(report: TailReport, *, next_command: str, width: int, encoding: str =
     if report.nearest_clean:
         page.heading("Nearby, without a harmful tail")
         page.pairs(
-            [(format_count(clean.batch_size), _clean(clean)) for clean in report.nearest_clean]
+            [
+                (format_count(clean.batch_size), _clean(clean, pipeline))
+                for clean in report.nearest_clean
+            ]
         )
     elif "nearest_clean" in report.unavailable:
         page.heading("Nearby, without a harmful tail")
@@ -83,7 +86,7 @@ def _rows(pipeline: Pipeline, layout: Layout) -> list[tuple[str, str]]:
     rows = [("steps per epoch", _steps(pipeline, layout))]
     if layout.steps:
         rows.append(("a full step", _sizes(layout.full, layout.full_samples)))
-        rows.append(("the last step", _last(layout)))
+        rows.append(("the last step", _last(layout, pipeline)))
     if layout.accumulation_tail:
         rows.append(
             (
@@ -114,7 +117,7 @@ def _sizes(sizes: tuple[int, ...], whole: int) -> str:
     return f"{plural(whole, 'sample')}: {format_runs(sizes)} by rank"
 
 
-def _last(layout: Layout) -> str:
+def _last(layout: Layout, pipeline: Pipeline) -> str:
     if not layout.is_short:
         return "full" if layout.last == layout.full else _sizes(layout.last, layout.last_samples)
     placed = _sizes(layout.last, layout.last_samples)
@@ -122,6 +125,8 @@ def _last(layout: Layout) -> str:
         placed = plural(layout.last_samples, "sample")
     if max(layout.batches) == 1:
         return f"{placed}; it is the only one of an epoch"
+    if pipeline.stage == "predict":
+        return placed
     weight = number(float(f"{layout.weight:.3g}"))
     return f"{placed}; each weighs {weight} times the others under a mean loss"
 
@@ -155,9 +160,11 @@ def _fix(page: Page, fix: Fix, indent: int) -> None:
         page.whole(line, indent=indent + 4)
 
 
-def _clean(clean: CleanSize) -> str:
+def _clean(clean: CleanSize, pipeline: Pipeline) -> str:
     if not clean.last_samples:
         return "no short batch"
+    if pipeline.stage == "predict":
+        return f"the last step has {plural(clean.last_samples, 'sample')}"
     weight = number(float(f"{clean.weight:.3g}"))
     return f"the last step has {plural(clean.last_samples, 'sample')}, each weighs {weight} times"
 

@@ -47,5 +47,9 @@ def _report(loader: LoaderInfo) -> TailReport | None:
     if not loader.num_samples or not loader.batch_size:
         return None
     return tails(
-        num_samples=loader.num_samples, batch_size=loader.batch_size, drop_last=loader.drop_last
+        num_samples=loader.num_samples,
+        batch_size=loader.batch_size,
+        drop_last=loader.drop_last,
+        iterable=loader.iterable,
+        num_workers=loader.num_workers,
     )

@@ -7,9 +7,16 @@ import traceback
 from pathlib import Path
 
 from ...advisor.explain import remedies
-from ...advisor.explain.known_failures import known_failure, next_step
+from ...advisor.explain.known_failures import (
+    KnownFailure,
+    failure_of,
+    known_failure,
+    known_refusal,
+    next_step,
+)
 from ...advisor.measured.measurements import Measurements
 from ...errors import BatchAdvisorError, RunError, ScriptError, UsageError
+from ...probes.devices import host
 from ...probes.devices.device_faults import device_fault
 from ...probes.nvml.gpus import devices
 from ...probes.process.endings import OWN_FAULT, WorkerGone
@@ -55,11 +62,16 @@ def error_of(
             return not_by_a_loader(message, options)
         return kind(f"{message.reason}.", _sentence(message.remedy))
     if gone.outcome == "out_of_memory":
+        known = refusal_before_the_loop(gone, batch_cap)
+        if known is not None:
+            text = message.traceback if isinstance(message, Raised) else ""
+            return ScriptError(f"{known.what} ({gone.detail}).", known.remedy, text)
         return _out_of_memory(gone, options, batch_cap)
     fault = _fault_of(gone.detail, "cpu" if _has_no_gpu(options.device) else options.device)
     if fault is not None:
         return fault
-    known = known_failure(gone.detail)
+    shape = message.largest_tensor if isinstance(message, Raised) else ()
+    known = known_failure(gone.detail, batch_cap, shape)
     if known is not None:
         return RunError(f"{known.what} ({gone.detail}).", known.remedy)
     if isinstance(message, Raised):
@@ -107,6 +119,14 @@ def error_of(
     )
 
 
+def refusal_before_the_loop(gone: WorkerGone, batch_cap: int | None) -> KnownFailure | None:
+    """Why memory was refused, where smaller batches would not help."""
+    if gone.outcome != "out_of_memory":
+        return None
+    aside = gone.message.aside if isinstance(gone.message, Raised) else ""
+    return known_refusal(gone.detail, aside, batch_size=batch_cap, device_bytes=host.total_bytes())
+
+
 def _asks_for_input(message: Raised) -> bool:
     return message.kind == "EOFError" and "EOF when reading a line" in message.text
 
@@ -140,7 +160,7 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
             for trial in bad
             if trial.outcome == "exception"
             and trial.batch_size == own
-            and known_failure(trial.detail) is None
+            and failure_of(trial, record.device, smaller_ran=False) is None
         ),
         None,
     )
@@ -149,7 +169,14 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
             return _own_fault(raised.detail, script_traceback)
         what = f"the script raised {raised.detail}, at batch {own}, its own size."
         return ScriptError(what, _mend_the_script(record, log), script_traceback)
-    if measurements.ran or not bad:
+    if measurements.ran:
+        return None
+    for trial in [one for one in record.trials if one.outcome == "out_of_memory"][-1:]:
+        known = failure_of(trial, record.device, smaller_ran=False)
+        if known is not None:
+            what = f"{known.what} (batch {trial.batch_size}: {trial.detail})."
+            return ScriptError(what, known.remedy, script_traceback)
+    if not bad:
         return None
     smallest = min(bad, key=lambda trial: trial.batch_size)
     limit = record.device.capacity_bytes if record.device is not None else 0
@@ -160,7 +187,7 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
             return UsageError(what, "Start with smaller sizes: --start 1.")
         return UsageError(what, remedies.nothing_fits(limited=limited))
     last = bad[-1]
-    known = known_failure(last.detail)
+    known = failure_of(last, record.device, smaller_ran=False)
     if known is not None:
         return RunError(f"{known.what} (batch {last.batch_size}: {last.detail}).", known.remedy)
     what = f"no size could be measured; batch {last.batch_size}: {last.detail}."
@@ -186,6 +213,8 @@ def failed_trial(
         worker=worker,
         outcome=gone.outcome,
         detail=gone.detail,
+        largest_tensor=gone.message.largest_tensor if isinstance(gone.message, Raised) else (),
+        aside=gone.message.aside if isinstance(gone.message, Raised) else "",
         elapsed_s=elapsed_s,
         tail=tail,
     )

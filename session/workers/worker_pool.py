@@ -30,7 +30,7 @@ from ..setup.options import RunOptions
 from ..setup.target import Target
 from .batch_caps import next_cap, safe_cap
 from .capacity import capacity_moved, with_capacity_of
-from .failures import error_of
+from .failures import error_of, refusal_before_the_loop
 from .gpu_watch import GpuWatch
 from .restarts import Restarts
 from .size_in_script import SizeInScriptError
@@ -301,7 +301,8 @@ class WorkerPool:
         """After memory was refused the batches are cut smaller; anything else ends the run."""
         self.end()
         smaller = next_cap(self._batch_cap)
-        if gone.outcome == "out_of_memory" and smaller is not None:
+        helps = refusal_before_the_loop(gone, self._batch_cap) is None
+        if gone.outcome == "out_of_memory" and smaller is not None and helps:
             self._batch_cap = smaller
             self._display.note(f"out of memory; trying again with batches of {smaller}")
             return

@@ -5,7 +5,7 @@ import pytest
 from batchadvisor.advisor.explain.findings import findings_of
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.probes.devices.torch_devices import _with_segments
-from batchadvisor.records import Counters, DeviceInfo, Memory
+from batchadvisor.records import CoreMasks, Counters, DeviceInfo, Memory
 
 from ..on_paper import record_of, trial_of
 
@@ -15,10 +15,10 @@ GPU = DeviceInfo(
 )
 
 
-def findings(*trials):
+def findings(*trials, size=64):
     record = msgspec.structs.replace(record_of(trials), device=GPU)
     return {
-        finding.rule: finding for finding in findings_of(Measurements.of(record), 64, None, None)
+        finding.rule: finding for finding in findings_of(Measurements.of(record), size, None, None)
     }
 
 
@@ -46,6 +46,31 @@ def memory(reserved, allocated, source="the allocator", retries=0):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("retries", "step_s", "said"),
+    [
+        (40, 384 / 4000, "that is why"),  # 4,000 samples/s against 7,000
+        (2, 384 / 4000, "it may be why"),
+        (0, 384 / 4000, ""),
+        (40, 384 / 7500, ""),  # it flushes, and is faster all the same
+    ],
+)
+def test_retries_are_the_cause_of_a_slower_larger_size(retries, step_s, said):
+    by_rule = findings(
+        trial_of(256, 256 / 7000, memory=memory(60, 58)),
+        trial_of(384, step_s, memory=memory(78, 76, retries=retries)),
+        size=256,
+    )
+    assert ("memory.retries_above" in by_rule) is bool(said)
+    if said:
+        message = by_rule["memory.retries_above"].message
+        assert (
+            "batch 384 is slower than batch 256 (4,000 against 7,000 samples per second)" in message
+        )
+        assert f"flushed its cache {retries} times" in message
+        assert said in message
+
+
 @pytest.mark.parametrize(("reserved", "allocated", "fires"), [(60, 40, True), (60, 55, False)])
 def test_memory_in_pieces_without_a_retry(reserved, allocated, fires):
     by_rule = findings(trial_of(64, 0.1, memory=memory(reserved, allocated)))
@@ -69,3 +94,17 @@ def test_what_is_on_already_is_not_proposed(monkeypatch):
     assert "expandable" not in by_rule["memory.retries"].remedy
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:False")
     assert _with_segments() == ""
+
+
+@pytest.mark.parametrize(
+    ("at_start", "workers", "in_workers", "fires"),
+    [(16, 8, 1, True), (16, 8, 4, True), (16, 8, 16, False), (16, 8, 8, False), (4, 8, 4, False),
+     (16, 0, 0, False), (1, 8, 1, False)],
+)  # fmt: skip
+def test_workers_on_fewer_cores_than_there_were(at_start, workers, in_workers, fires):
+    masks = CoreMasks(at_start=at_start, in_loop=1, num_workers=workers, in_workers=in_workers)
+    record = record_of((trial_of(64, 0.1),))
+    discovery = msgspec.structs.replace(record.discovery, cores=masks)
+    record = msgspec.structs.replace(record, discovery=discovery)
+    found = findings_of(Measurements.of(record), 64, None, None)
+    assert ("workers.share_cores" in {finding.rule for finding in found}) is fires

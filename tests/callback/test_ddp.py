@@ -93,6 +93,18 @@ class TestTwoRanks:
         warning = text.index("the end of each epoch: ")
         assert warning < text.index("Batch size 10 as it ran")
 
+    def test_the_closing_warning_has_the_fix_of_the_job(self, folder):
+        """One process's DataLoader(..., shuffle=True) would take the ranks' sampler away."""
+        from batchadvisor.advisor.advise import advise
+
+        found = {one.rule: one for one in advise(read_record(folder / "log")).findings}
+        code = found["tails.loader.short"].code
+        assert any("DistributedSampler(" in line for line in code)
+        assert not any("shuffle=True" in line for line in code)
+        closing = (folder / "watch.err").read_text().split("Batch size 10 as it ran")[1]
+        assert "DistributedSampler(" in closing
+        assert "shuffle=True" not in closing
+
     def test_noise_scale_from_ranks(self, folder):
         noise = read_record(folder / "log").observed.noise_scale
         assert noise.source == "ranks"

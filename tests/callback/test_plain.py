@@ -196,6 +196,7 @@ class TestWhatALoopForgets:
             for _ in range(30):
                 prof.step()
         (doubt,) = prof.record.doubts
+        assert prof.record.observed.num_steps == 30
         assert "no loader was watched" in doubt
         assert "loop over prof.watch(loader)" in " ".join(capfd.readouterr().err.split())
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
+import pytest
 import torch
 from batchadvisor import ProfilingCallback
 from batchadvisor.probes.windows.profiling import TraceProfiler
@@ -66,3 +71,29 @@ class TestProfilers:
         assert not torch.autograd._profiler_enabled()
         assert prof.record.state == "finished"
         assert "over before" in prof.record.trials[0].unavailable["profile"]
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_the_lines_of_torchs_library(here):
+    """In a notebook they would stand between ours; a terminal keeps them, as without us."""
+    code = f"""
+import os
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from batchadvisor.callback.display import only_our_lines
+profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+with only_our_lines(here={here}):
+    profiler.start()
+torch.ones(3) + 1
+profiler.stop()
+assert "KINETO_LOG_LEVEL" not in os.environ
+"""
+    environment = {key: value for key, value in os.environ.items() if key != "KINETO_LOG_LEVEL"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    assert ("ActivityProfiler" in done.stderr) is not here, done.stderr

@@ -156,6 +156,8 @@ def errors_of(outputs):
 def test_the_result_stands_in_the_cell(notebook):
     folder, outputs = notebook
     assert errors_of(outputs[0]) == []
+    streams = "".join(one.text for one in outputs[0] if one.output_type == "stream")
+    assert "profiler_st" not in streams  # torch's library writes when its profiler starts and stops
     (html,) = html_of(outputs[0])  # progress was replaced in its place
     assert "Batch size 8 as it ran" in html
     assert "39 optimizer steps, 300 samples" in html

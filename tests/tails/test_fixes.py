@@ -228,3 +228,102 @@ class TestOneProcess:
             assert lengths[-1] == after.layout.last_samples
             ran += 1
         assert ran >= 2
+
+
+def code_by_case(**fields):
+    """The code of all fixes of a pipeline, by case."""
+    report = batchadvisor.tails(**fields)
+    return {one.id: [fix.snippet for fix in one.fixes] for one in report.findings}
+
+
+class TestCodeForThePipeline:
+    """Snippets that are pasted as they are: of the loader's own size, order and drop_last."""
+
+    def test_a_worker_of_a_stream_is_a_share(self):
+        """1,000 samples in 10 workers: 100 each; a smaller batch or one worker makes steps."""
+        report = batchadvisor.tails(
+            num_samples=1000, batch_size=128, iterable=True, num_workers=10, drop_last=True
+        )
+        found = {finding.id: finding for finding in report.findings}["loader.no-steps"]
+        assert "each of 10 workers cuts batches of its own 100 samples" in found.message
+        assert [fix.snippet for fix in found.fixes] == [
+            "batch_size = 100",
+            "DataLoader(dataset, num_workers=1, batch_size=128, drop_last=True)",
+        ]
+
+    @pytest.mark.parametrize(("size", "workers"), [(60, 20), (501, 2)])
+    def test_other_streams(self, size, workers):
+        given = {"num_samples": 1000, "batch_size": size, "iterable": True, "drop_last": True}
+        found = code_by_case(**given, num_workers=workers)["loader.no-steps"]
+        assert found[0] == f"batch_size = {1000 // workers}"
+        assert "loader.no-steps" not in code_by_case(**given, num_workers=1)
+
+    def test_a_stream_is_not_shuffled(self):
+        for size in (50, 64, 66):
+            for name, found in code_by_case(
+                num_samples=1030, batch_size=size, num_ranks=4, setup="data-parallel", iterable=True
+            ).items():
+                assert not [code for code in found if "shuffle" in code], name
+
+    def test_the_loader_gets_the_size_of_all_gpus(self):
+        given = {"num_samples": 1030, "num_ranks": 4, "setup": "data-parallel"}
+        found = code_by_case(**given, batch_size=16, batch_is="per rank")
+        assert "batch_size = 52" in found["dataparallel.chunks"]
+        sizes = {
+            int(size)
+            for codes in found.values()
+            for code in codes
+            for size in re.findall(r"batch_size ?= ?(\d+)", code)
+            if "torchrun" not in code
+        }
+        assert min(sizes) > 4 * 8
+
+    @pytest.mark.parametrize(
+        ("case", "fields"),
+        [
+            ("ddp.no-sampler", {"sampler": "plain"}),
+            ("ddp.no-sampler", {"sampler": "plain", "iterable": True}),
+            ("distributed.no-samples", {"num_samples": 3, "sampler_drop_last": True}),
+        ],
+    )
+    def test_drop_last_stays(self, case, fields):
+        given = {"num_samples": 1030, "batch_size": 1, "num_ranks": 4, "setup": "ddp"}
+        dropping = code_by_case(**{**given, **fields, "drop_last": True})[case]
+        loaders = [code for code in dropping if "DataLoader(" in code]
+        assert loaders
+        assert all("drop_last=True)" in code.split("DataLoader(")[1] for code in loaders)
+        for code in code_by_case(**{**given, **fields})[case]:
+            assert "drop_last=True" not in code.partition("DataLoader(")[2].partition("\n")[0]
+
+    @pytest.mark.parametrize("size", [50, 64, 66])
+    def test_jax_places_what_a_fix_leaves(self, size):
+        report = batchadvisor.tails(num_samples=1030, batch_size=size, num_ranks=4, setup="jax")
+        assert report.findings
+        for finding in report.findings:
+            assert "( by rank)" not in finding.message
+            for fix in finding.fixes:
+                changed = msgspec.structs.replace(report.pipeline, **fix.changes)
+                assert "jax.indivisible" not in row_of(changed).ids
+
+    def test_unequal_parts_say_what_they_fail_with(self):
+        """An output whose batch is not in axis 0 is put together wrongly: torch's own words."""
+        report = batchadvisor.tails(
+            num_samples=1030, batch_size=66, num_ranks=4, setup="data-parallel"
+        )
+        found = {finding.id: finding for finding in report.findings}["dataparallel.chunks"]
+        assert "3 x 17, 15" in found.message
+        assert "not in axis 0" in found.message
+
+
+class TestLightningPredictsAStream:
+    """Its sampler is not put in: each rank reads all, and drop_last is kept."""
+
+    def test_every_rank_reads_all(self):
+        given = {"num_samples": 1030, "batch_size": 64, "num_ranks": 4, "setup": "lightning"}
+        report = batchadvisor.tails(**given, stage="predict", iterable=True)
+        assert "ddp.no-sampler" in {finding.id for finding in report.findings}
+        assert report.layout.batches == (17,) * 4
+        dropping = batchadvisor.tails(**given, stage="predict", iterable=True, drop_last=True)
+        assert dropping.layout.batches == (16,) * 4
+        dealt = batchadvisor.tails(**given, stage="predict", drop_last=True)
+        assert sum(dealt.layout.batches) * 64 >= 1030  # of a dataset with a length: all of it

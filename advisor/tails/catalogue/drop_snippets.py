@@ -82,7 +82,8 @@ DROP_SNIPPETS: dict[str, tuple[str, str]] = {
         (
             "order = torch.randperm(len(dataset)).tolist()\n"
             "order += order[: -len(dataset) % {size}]\n"
-            "loader = DataLoader(dataset, batch_size={size}, sampler=order)  # anew each epoch"
+            "# anew each epoch:\n"
+            "loader = DataLoader(dataset, batch_size={size}, sampler=order{keeps})"
         ),
     ),
     "fill.ddp": (
@@ -91,7 +92,8 @@ DROP_SNIPPETS: dict[str, tuple[str, str]] = {
             "padded = torch.utils.data.Subset(\n"
             "    dataset, [i % len(dataset) for i in range(-(-len(dataset) // {step}) * {step})]\n"
             ")\n"
-            "loader = DataLoader(padded, batch_size={size}, sampler=DistributedSampler(padded))"
+            "sampler = DistributedSampler(padded)\n"
+            "loader = DataLoader(padded, batch_size={size}, sampler=sampler{keeps})"
         ),
     ),
     "fill.accelerate": (

@@ -30,9 +30,10 @@ LOADER_CASES: tuple[Case, ...] = (
         "An epoch makes no step",
         "With drop_last=True and fewer samples than one batch, len(loader) is 0: the training "
         "loop runs through without a step and without an error.",
-        "Take a batch size that the data of one rank can fill.",
+        "Take a batch size that the data of one rank, or one data worker, can fill.",
         "smaller",
         "ranks",
+        "shards",
     ),
     case(
         3,

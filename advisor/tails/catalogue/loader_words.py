@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from ....records import Evidence, Layout, Pipeline
 from ....units import format_count, format_runs
-from ..conditions import HARMFUL_WEIGHT, smallest_part, untaken
+from ..conditions import HARMFUL_WEIGHT, num_shares, smallest_part, untaken
 from .phrases import Said, counted, of_all, others, say
 
 
 def _short(pipeline: Pipeline, layout: Layout) -> Said:
-    each = "" if pipeline.num_ranks == 1 else f" ({format_runs(layout.last)} by rank)"
+    placed = pipeline.num_ranks > 1 and layout.last
+    each = f" ({format_runs(layout.last)} by rank)" if placed else ""
     weigh = "weighs" if layout.last_samples == 1 else "weigh"
     return say(
         f"the {counted(layout.last_samples)} of the epoch's last step{each} {weigh} "
@@ -48,6 +49,15 @@ def _no_steps(pipeline: Pipeline, layout: Layout) -> Said:
     samples = pipeline.num_samples or 0
     wanted = layout.full_samples
     whose = "" if pipeline.num_ranks == 1 else " over all ranks"
+    shares = num_shares(pipeline)
+    if shares > 1:
+        share = -(-samples // shares)
+        return say(
+            f"drop_last=True, and each of {shares} workers cuts batches of its own "
+            f"{counted(share)} of {format_count(samples)}, fewer than one batch of "
+            f"{format_count(wanted)}: no step is made",
+            Evidence(metric="samples of a worker", value=share, threshold=wanted),
+        )
     return say(
         f"drop_last=True and {counted(samples)}, fewer than one batch of {format_count(wanted)}"
         f"{whose}: no step is made",

@@ -100,7 +100,9 @@ RANK_CASES: tuple[Case, ...] = (
         "The batch is cut into chunks of ceil(L/R): 9 samples on 8 GPUs are 2, 2, 2, 2, 1 and "
         "three idle GPUs; 10 on 4 are 3, 3, 3, 1, and BatchNorm raises on the last. No GPU is "
         "idle if R divides L or L > (R-1)^2. A loss from the gathered outputs is exact; the mean "
-        "of losses computed inside forward is a mean of means. Hugging Face's Trainer uses "
+        "of losses computed inside forward is a mean of means. Outputs are put together along "
+        "axis 0: where parts are unequal, one with its batch in another axis (states of an LSTM, "
+        "the mems of XLNet) raises RuntimeError in this step alone. Hugging Face's Trainer uses "
         "DataParallel by itself where it sees several GPUs and no launcher.",
         "Take a size whose tail the GPUs share evenly, drop the tail, or use one process a GPU.",
         "drop",

@@ -108,7 +108,8 @@ def _sync(pipeline: Pipeline, layout: Layout) -> Said:
 
 def _chunks(pipeline: Pipeline, layout: Layout) -> Said:
     steps = made(layout)
-    sizes = next((step for step in steps if 0 in step), steps[-1])
+    uneven = [step for step in steps if step[0] != step[-1]]
+    sizes = next((step for step in uneven if 0 in step), uneven[-1])
     idle = sizes.count(0)
     when = "the last step" if sizes == layout.last and len(steps) > 1 else "every step"
     if max(layout.batches) == 1:
@@ -116,6 +117,8 @@ def _chunks(pipeline: Pipeline, layout: Layout) -> Said:
     what = f"{idle} of {len(sizes)} GPUs have no work" if idle else "the GPUs have unequal parts"
     if pipeline.model.loss_in_forward and not idle:
         what += ", and the mean of their losses is a mean of means"
+    if len(set(filter(None, sizes))) > 1:
+        what += "; an output whose batch is not in axis 0 cannot be gathered, and that step fails"
     return say(
         f"{when} is cut into {format_runs(sizes)}: {what}",
         Evidence(metric="GPUs without work", value=idle, threshold=0),

@@ -26,7 +26,7 @@ SNIPPETS: dict[str, tuple[str, str]] = {
     ),
     "shards": (
         "let one worker cut all batches",
-        "DataLoader(dataset, batch_size={size}, num_workers=1)",
+        "DataLoader(dataset, num_workers=1, batch_size={size}{keeps})",
     ),
     "shards.drop": (
         "let one worker cut all batches, and drop the single short one",
@@ -83,7 +83,7 @@ SNIPPETS: dict[str, tuple[str, str]] = {
         "give every rank its own part",
         (
             "sampler = DistributedSampler(dataset)\n"
-            "loader = DataLoader(dataset, batch_size={size}, sampler=sampler)\n"
+            "loader = DataLoader(dataset, batch_size={size}, sampler=sampler{keeps})\n"
             "sampler.set_epoch(epoch)  # before each epoch"
         ),
     ),
@@ -91,7 +91,7 @@ SNIPPETS: dict[str, tuple[str, str]] = {
         "give every rank its own part, and drop N % R samples",
         (
             "sampler = DistributedSampler(dataset, drop_last=True)\n"
-            "loader = DataLoader(dataset, batch_size={size}, sampler=sampler)\n"
+            "loader = DataLoader(dataset, batch_size={size}, sampler=sampler{keeps})\n"
             "sampler.set_epoch(epoch)  # before each epoch"
         ),
     ),
@@ -99,7 +99,7 @@ SNIPPETS: dict[str, tuple[str, str]] = {
         "let the sampler repeat samples, so that every rank has one",
         (
             "sampler = DistributedSampler(dataset)\n"
-            "loader = DataLoader(dataset, batch_size={size}, sampler=sampler)"
+            "loader = DataLoader(dataset, batch_size={size}, sampler=sampler{keeps})"
         ),
     ),
     "sampler.lightning": (
@@ -113,7 +113,7 @@ SNIPPETS: dict[str, tuple[str, str]] = {
             "    def __iter__(self):\n"
             "        return itertools.islice(iter(dataset), rank, None, world_size)\n"
             "\n"
-            "loader = DataLoader(Share(), batch_size={size})"
+            "loader = DataLoader(Share(), batch_size={size}{keeps})"
         ),
     ),
     "sampler.iterable.even": (
@@ -123,7 +123,7 @@ SNIPPETS: dict[str, tuple[str, str]] = {
             "    def __iter__(self):\n"
             "        return itertools.islice(iter(dataset), rank, {samples}, world_size)\n"
             "\n"
-            "loader = DataLoader(Share(), batch_size={size})"
+            "loader = DataLoader(Share(), batch_size={size}{keeps})"
         ),
     ),
     "ranks": (
@@ -200,6 +200,10 @@ SNIPPETS: dict[str, tuple[str, str]] = {
         "take a global batch that the ranks share evenly, and drop the short one",
         "DataLoader(dataset, batch_size={batch}, shuffle=True, drop_last=True)",
     ),
+    "multiple.drop.iterable": (
+        "take a global batch that the ranks share evenly, and drop the short one",
+        "DataLoader(dataset, batch_size={batch}, drop_last=True)",
+    ),
     "gathered loss": (
         "compute the loss from the gathered outputs, not inside forward",
         "loss = F.cross_entropy(data_parallel(batch), target)",
@@ -210,7 +214,7 @@ SNIPPETS: dict[str, tuple[str, str]] = {
     ),
     "cut": (
         "give the data set a length: gather_for_metrics then leaves the repeated samples out",
-        "loader = accelerator.prepare(DataLoader(list(dataset), batch_size={size}))",
+        "loader = accelerator.prepare(DataLoader(list(dataset), batch_size={size}{keeps}))",
     ),
     "accumulation": (
         "rescale the gradients of an epoch's last, shorter accumulation",
@@ -241,7 +245,7 @@ SNIPPETS: dict[str, tuple[str, str]] = {
         "one rank draws every sample once",
         (
             "if torch.distributed.get_rank() == 0:\n"
-            "    {stage}(model.module, DataLoader(dataset, batch_size={size}))\n"
+            "    {stage}(model.module, DataLoader(dataset, batch_size={size}{keeps}))\n"
             "torch.distributed.barrier()"
         ),
     ),
