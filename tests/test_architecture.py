@@ -36,15 +36,6 @@ class TestArchitecture:
         assert [pair for pair in named if not (ROOT / pair[1]).exists()] == []
 
 
-def test_no_file_is_long() -> None:
-    """A file of more lines has more than one subject."""
-    folders = {*_tops(), "tests", "bench", "scripts", "examples"}
-    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
-    assert len(files) > 900
-    long = {file.name: num for file in files if (num := len(file.read_text().splitlines())) > 350}
-    assert long == {}
-
-
 def test_every_folder_is_listed() -> None:
     """Else a build warns that setuptools takes it for a package that is left out."""
     files = (file for top in _tops() for file in (ROOT / top).rglob("*") if file.is_file())

@@ -21,6 +21,7 @@ from batchadvisor.probes.source.call_site import is_own
 from batchadvisor.probes.windows.profiling import TraceProfiler
 from batchadvisor.probes.worker import patches
 from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 
 def raised(function, *arguments, **options):
@@ -144,12 +145,15 @@ class TestTraceback:
     def test_a_library_that_the_script_asked_through_us(self, options):
         """Our wrapper of a loader's constructor hands on what the script gave it."""
         door = SimpleNamespace(watch=SimpleNamespace(made_loader=print))
-        native = DataLoader.__init__
+        native = [(each, vars(each).copy()) for each in (DataLoader, _BaseDataLoaderIter)]
         try:
             patches._watch_loaders(door, print)
             error = raised(DataLoader, [1], **options)
         finally:
-            DataLoader.__init__ = native
+            for each, names in native:
+                for name in ("__init__", "__next__", "_reset"):
+                    if name in names:
+                        setattr(each, name, names[name])
         assert any(is_own(frame.filename) for frame in traceback.extract_tb(error.__traceback__))
         assert not raised_by_us(error)
 

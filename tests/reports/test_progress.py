@@ -122,7 +122,7 @@ def test_the_live_display_shows_what_runs_and_what_was_seen():
         "batch 2  11.8 ±0.4 ms  169 ±6 samples/s  peak 3.10 GiB  ok",
         "batch 16  timing, 12.1 ms a step; this display pauses meanwhile",
         "x8; about 3 s",
-        "6 s of 2 min used, 1 min 54 s left; 11 s since the start",
+        "11 s of 2 min used, 1 min 49 s left; 11 s since the start",
     ]
     display.close()
 

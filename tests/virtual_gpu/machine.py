@@ -33,6 +33,7 @@ from batchadvisor.reports.terminal.progress import NullDisplay
 from batchadvisor.session import run as running
 from batchadvisor.session.recording.store import RunStore
 from batchadvisor.session.run import Run, RunResult
+from batchadvisor.session.setup import first_record
 from batchadvisor.session.setup.options import RunOptions
 from batchadvisor.session.workers import gpu_watch as counting
 from batchadvisor.session.workers.worker_pool import WorkerPool
@@ -300,7 +301,7 @@ class Machine:
         patch.setattr(trial_task, "TraceProfiler", self._profiler)
         patch.setattr(counting, "NvmlSampler", sampler_on(gpu.clock))
         patch.setattr(running, "workers_for", self._workers)
-        patch.setattr(running, "EventStore", Store)
+        patch.setattr(first_record, "EventStore", Store)
         patch.setattr(os, "fsync", lambda _: None)
 
     def before_step(self) -> None:

@@ -46,7 +46,7 @@ class Listener:
     def discovering(self, num_steps):
         pass
 
-    def cannot_steer(self, reason, remedy, *, usage=False, door=None):
+    def cannot_steer(self, reason, remedy, *, usage=False, **_):
         print(json.dumps([reason, usage]), flush=True)
         os._exit(0)
 
