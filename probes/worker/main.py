@@ -41,6 +41,7 @@ def main(read_fd: int, write_fd: int) -> None:
     from .versions import versions
 
     channel.send(Hello(versions=versions()))
+    import_ahead()  # before memory is limited: what is left may be too little for an import
     if order.large_fake:
         from ..fake_step.large_parameters import LargeParameters
 

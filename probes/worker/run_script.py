@@ -19,6 +19,7 @@ from ..devices.core_masks import start_on
 from ..process.channel import Channel
 from ..process.messages import CannotSteer, Ended, Raised, Touched
 from ..process.orders import WorkOrder
+from ..source.replaced import compiled, put_in_force
 
 if TYPE_CHECKING:
     from ..doors.keras import KerasDoor
@@ -168,8 +169,6 @@ def run_script(order: WorkOrder, door: ScriptDoor) -> None:
         assert isinstance(door, WorkloadDoor)
         door.run()
         return
-    from ..source.replaced import put_in_force
-
     put_in_force(order.replacements, order.scratch_folder)
     if order.module:
         runpy.run_module(order.script, run_name="__main__", alter_sys=True)
@@ -183,8 +182,6 @@ def _run_file(script: str, replacements: Sequence[Replacement]) -> None:
     Not through runpy: its `__file__` is the path as typed, which names nothing after a change of
     directory, and python's is absolute, beside a `sys.argv[0]` as typed.
     """
-    from ..source.replaced import compiled
-
     path = script
     with contextlib.suppress(OSError):  # the working folder is gone
         path = os.path.abspath(path)  # noqa: PTH100  links stay as the user named them
