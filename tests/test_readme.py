@@ -286,7 +286,7 @@ def test_the_notebook_runs(folder: Path) -> None:
     code = pages.python_block("import batchadvisor")
     code += "\nprint(type(found).__name__, found.batch_size)\n"
     code += "assert found._repr_html_()\n"
-    code += "assert {trial.outcome for trial in found.record.trials} == {'ok'}\n"
+    code += "assert {trial.outcome for trial in found.trials} == {'ok'}\n"
     done = _run([sys.executable, "-c", code], folder, with_our_commands())
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"ProbedRun \d+", done.stdout.splitlines()[-1])

@@ -120,7 +120,7 @@ def _against_own(measurements: Measurements, wanted: int) -> Decision:
         because: Because = NotCompared(own, ran)
         return Decision(size=None, standing=wanted_standing, because=because, considered=wanted)
     compared = against_own(measurements, wanted)
-    ratio = None if compared is None else compared.ratio
+    ratio = None if compared is None or compared.contended else compared.ratio
     if own is not None and wanted_standing in ("worse", "no gain", "too noisy"):
         return Decision(
             size=own,

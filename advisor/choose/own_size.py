@@ -7,11 +7,12 @@ its speed in between, and the interval is wider by what machines wander.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from math import exp
 from typing import NamedTuple
 
-from ...records import Goal, Spread, Standing
+from ...records import Goal, Spread, Standing, Trial
 from ...spread import ratio_of
 from ..measured.energy import joules_spread
 from ..measured.measurements import Measurements
@@ -43,10 +44,14 @@ class Comparison(NamedTuple):
     Attributes:
         ratio: middle and interval; above 1 is faster.
         in_turn: whether both were measured in turn, step by step.
+        contended: whether windows alone compare the two, and one only ever ran beside others. What
+            spinning threads add to a step is no waiting, and much the same for all sizes: it makes
+            a larger one look better than it is, and nothing tells how much.
     """
 
     ratio: Spread
     in_turn: bool
+    contended: bool = False
 
 
 def against_own(measurements: Measurements, size: int) -> Comparison | None:
@@ -68,7 +73,9 @@ def against_own(measurements: Measurements, size: int) -> Comparison | None:
         if in_turn is None:
             low, high = _reaching_as_far_as_windows(measurements, size, own, low, high)
         spread = Spread(median=middle, low=low, high=high, num_samples=num, confidence=0.0)
-        return Comparison(_wider(spread, drift if num < ROUNDS else LUCK), in_turn=True)
+        contended = in_turn is None and _any_contended(measurements.confirmations, size, own)
+        wider = _wider(spread, drift if num < ROUNDS else LUCK)
+        return Comparison(wider, in_turn=True, contended=contended)
     timed = measurements.best_timed
     if size not in timed or own not in timed:
         return None
@@ -77,7 +84,8 @@ def against_own(measurements: Measurements, size: int) -> Comparison | None:
     assert theirs is not None
     apart = ratio_of(mine, theirs)
     alone = LONE if not (mine.is_interval and theirs.is_interval) else 0.0
-    return Comparison(_wider(apart, drift + alone), in_turn=False)
+    contended = _any_contended([timed[size], timed[own]], size, own)
+    return Comparison(_wider(apart, drift + alone), in_turn=False, contended=contended)
 
 
 def _reaching_as_far_as_windows(
@@ -105,6 +113,14 @@ def _reaching_as_far_as_windows(
     )
 
 
+def _any_contended(trials: Sequence[Trial], size: int, own: int) -> bool:
+    """Whether one of the two sizes was only ever timed under contention."""
+    times = (
+        [trial.contended for trial in trials if trial.batch_size == which] for which in (size, own)
+    )
+    return any(contended and all(contended) for contended in times)
+
+
 def standing(measurements: Measurements, size: int) -> Standing:
     """What may be said of a size beside the script's own."""
     own, discovery = measurements.own_size, measurements.record.discovery
@@ -128,6 +144,8 @@ def standing(measurements: Measurements, size: int) -> Standing:
     if compared is None:
         return "not compared"
     floor = _floor(measurements, size, own)
+    if compared.contended:
+        return "too noisy"
     if compared.ratio.low > floor and compared.ratio.median < _least_share(measurements, size, own):
         return "worse" if compared.ratio.high < 1 else "too noisy"
     if compared.ratio.low > floor:

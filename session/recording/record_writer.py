@@ -39,10 +39,11 @@ class RecordWriter:
 
     def change(self, **changes: Any) -> None:
         """Replaces fields of the record."""
+        search_s = self.search_s  # read before the whole, of which it is a part
         self.record = msgspec.structs.replace(
             self.record,
             elapsed_s=self._elapsed_before_s + time.monotonic() - self._started_s,
-            search_s=self.search_s,
+            search_s=search_s,
             **changes,
         )
         if self.keep:

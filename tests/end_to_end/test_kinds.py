@@ -81,7 +81,7 @@ def steps_before_each_compilation(log, size):
     for line in log.splitlines():
         if line == f"batch {size}":
             count += 1
-        elif line.startswith("batch "):
+        elif line.startswith(("batch ", "started")):
             count = 0
         elif line == "compiling" and count:
             counts.append(count)

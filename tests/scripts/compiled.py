@@ -15,6 +15,7 @@ def main():
     parser.add_argument("--backend", default="aot_eager")
     parser.add_argument("--compile-step", action="store_true")
     args = parser.parse_args()
+    print("started", flush=True)
 
     def backend(graph, inputs):
         print("compiling", flush=True)

@@ -169,7 +169,7 @@ NOT_FOR_PYTHON = {
 }
 OF_A_SCRIPT = {
     "script", "arguments", "module", "template", "workload", "worst_case", "device", "loader",
-    "timeout_s", "resume", "keep_effective_batch",
+    "timeout_s", "resume", "keep_effective_batch", "setting",
 }  # fmt: skip
 """What `probe` has no use for: nothing is started, loaded or accumulated for a live function."""
 
