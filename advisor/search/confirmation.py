@@ -107,6 +107,8 @@ def _in_turn(measurements: Measurements, sizes: tuple[int, ...]) -> TrialRequest
     """The finalists in turn, where they may and have not yet."""
     own = measurements.own_size
     able = field(measurements)
+    if measurements.goal.kind == "memory":
+        return None  # sizes alone are compared
     met = any({sizes[0], own} <= set(turns.sizes) for turns in measurements.search_turns)
     if met and not set(sizes) <= set(able):
         return None  # the time is better spent on the rival, which takes no turns
