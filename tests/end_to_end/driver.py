@@ -36,7 +36,7 @@ On a busy machine either may be the answer, to any script.
 """
 TORCHRUN_LEAVES = "torchelastic_"
 """How a folder begins that torchrun, started by the user, makes for its logs and leaves."""
-BUDGET, BUDGET_OF_SIZES = "20s", "10s"
+BUDGET, BUDGET_OF_SIZES = "25s", "14s"
 """Of a run that states none, and of one whose sizes are given.
 
 Beside other tests every window is noisy, and a run would measure again until its own budget, of two
