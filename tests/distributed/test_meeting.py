@@ -303,11 +303,12 @@ def test_a_rank_gets_a_fresh_port_and_the_usual_names():
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_the_last_words_of_one_rank_end_no_other(ranks, monkeypatch):
+def test_the_last_words_of_one_rank_end_no_other(ranks, monkeypatch, tmp_path):
     """Else a rank whose connection broke would be heard, and the one that died be ended by us."""
     ended = []
     monkeypatch.setattr(Worker, "end", lambda instance: ended.append(instance.order))
     worker = object.__new__(Worker)
+    worker.log, worker._log_start = tmp_path / "script.log", 0
     lockstep = Lockstep(rank=0, world_size=ranks, host="", port=0, token="", generation=0)
     worker.order = SimpleNamespace(lockstep=lockstep if ranks > 1 else None)
     said = Raised(
