@@ -165,7 +165,9 @@ def _nothing_is_known(measurements: Measurements, own: int) -> bool:
         return False
     comparisons = [against_own(measurements, size) for size in others]
     return not any(
-        comparison is not None and (comparison.in_turn or comparison.ratio.high < 1)
+        comparison is not None
+        and not comparison.contended
+        and (comparison.in_turn or comparison.ratio.high < 1)
         for comparison in comparisons
     )
 
