@@ -12,6 +12,8 @@ from ...sizes import SizeRow
 _T = TypeVar("_T")
 AS_GOOD = 0.01
 """Sizes this close in speed are as good; of these the advice calls the smallest the fastest."""
+FAR_ABOVE = 1.15
+"""A size that reads so many times as fast and was not compared leaves open which is the fastest."""
 
 
 def size_rows(record: RunRecord, advice: Advice) -> list[SizeRow]:
@@ -156,6 +158,12 @@ def _fastest(advice: Advice) -> Choice | None:
         if choice.samples_per_s is not None
         and least <= choice.samples_per_s.median <= (1 + AS_GOOD) * least
     ]
+    top = max(
+        (choice.samples_per_s.median for choice in advice.sizes if choice.samples_per_s),
+        default=least,
+    )
+    if top > FAR_ABOVE * least:
+        return None  # it took no turns with the others: nothing here is called the fastest
     return max(same, key=lambda each: each[0], default=(least, fastest))[1]
 
 
