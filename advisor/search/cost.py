@@ -101,6 +101,15 @@ class Budget:
         self.last_s = end_s(goal.budget_s) - spent_s
         """Seconds until everything ends, the confirmation too."""
         self._stall_s = _stall_s(measurements.record.trials)
+        self._least_s = min(
+            (
+                trial.elapsed_s
+                for trial in measurements.ran
+                if trial.kind == "timed" and trial.elapsed_s
+            ),
+            default=0.0,
+        )
+        """Seconds of the shortest timed trial: whatever its steps take, none was shorter."""
         self._fits_s = {
             trial.batch_size: trial.elapsed_s
             for trial in measurements.ran
@@ -141,7 +150,8 @@ class Budget:
             steps += PROFILED_STEPS
         fresh = request.fresh_process or self._script.process_per_size
         setup_s = self._script.setup_s if fresh else 0.0
-        return steps * step_s + setup_s
+        least_s = 0.0 if request.kind == "fit" else self._least_s
+        return max(least_s, steps * step_s) + setup_s
 
     def reserve_s(self) -> float:
         """Seconds kept back for confirming what was found: the two best sizes so far."""
@@ -153,7 +163,12 @@ class Budget:
             finalists = sorted(self._times, key=lambda size: size / self._times[size])[-2:]
         budget_s = self._goal.budget_s
         trials = sum(
-            RESERVE_TRIALS / 2 * step_s * min(TIMED_STEPS, step_plan(step_s, budget_s).num_steps)
+            RESERVE_TRIALS
+            / 2
+            * max(
+                self._least_s,
+                step_s * min(TIMED_STEPS, step_plan(step_s, budget_s).num_steps),
+            )
             for step_s in map(self.step_s, finalists)
         )
         apart = self._script.process_per_size

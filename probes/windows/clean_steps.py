@@ -46,6 +46,18 @@ class TimedStep(NamedTuple):
     evidence: StepEvidence | None = None
     wait_s: float = 0.0
 
+    @property
+    def collected_s(self) -> float:
+        """Seconds of it that full garbage collections took."""
+        if self.evidence is None or not self.evidence.collections:
+            return 0.0
+        return min((1 - LEAST) * self.seconds, self.evidence.collected_s)
+
+    @property
+    def collections(self) -> float:
+        """Full garbage collections in it."""
+        return self.evidence.collections if self.evidence else 0.0
+
 
 class Judged(NamedTuple):
     """Timed steps and what was found about each.
@@ -54,28 +66,68 @@ class Judged(NamedTuple):
         lost_s: seconds that each step lost to something outside, 0 for a clean one.
         known: whether any evidence could be read.
         wait_s: seconds that each step waited for the loader.
+        collected_s: seconds of full garbage collections in each step.
+        collections: their number in each step.
     """
 
     seconds: tuple[float, ...]
     lost_s: tuple[float, ...]
     known: bool
     wait_s: tuple[float, ...] = ()
+    collected_s: tuple[float, ...] = ()
+    collections: tuple[float, ...] = ()
 
     @property
     def computing_s(self) -> list[float]:
-        """Seconds of each step without its wait for the loader.
+        """Seconds of each step without its wait for the loader, nor for garbage collections.
 
-        Workers hand over batches in bursts: what a step waits for them differs, as it should.
+        Workers hand over batches in bursts: what a step waits for them differs, as it should. A
+        collection may fall into the wait.
         """
-        waits = self.wait_s or (0.0,) * len(self.seconds)
-        return [seconds - wait for seconds, wait in zip(self.seconds, waits, strict=True)]
+        nothing = (0.0,) * len(self.seconds)
+        rest = zip(self.seconds, self.wait_s or nothing, self.collected_s or nothing, strict=True)
+        return [seconds - max(wait, collected) for seconds, wait, collected in rest]
+
+    @property
+    def working_s(self) -> list[float]:
+        """Seconds of each step without garbage collections."""
+        collected = self.collected_s or (0.0,) * len(self.seconds)
+        return [seconds - mine for seconds, mine in zip(self.seconds, collected, strict=True)]
 
     @property
     def clean(self) -> list[float]:
-        """Seconds of the clean steps, in order."""
+        """Seconds of the clean steps, in order, without garbage collections."""
         return [
-            seconds for seconds, lost in zip(self.seconds, self.lost_s, strict=True) if not lost
+            seconds for seconds, lost in zip(self.working_s, self.lost_s, strict=True) if not lost
         ]
+
+    @property
+    def collecting(self) -> Collecting:
+        """What collections add to a step on average."""
+        num = sum(self.collections)
+        return Collecting(sum(self.collected_s) / len(self.seconds), num) if num else Collecting()
+
+
+class Collecting(NamedTuple):
+    """Seconds that full garbage collections add to a step on average, and how many were seen.
+
+    They come every so many steps, so that a window may hold one too many or too few.
+    """
+
+    seconds: float = 0.0
+    num: float = 0.0
+
+    def added_to(self, step_s: Spread) -> Spread:
+        """The time of a step with its share of the collections."""
+        if not self.num:
+            return step_s
+        more, apart = self.seconds, self.seconds / max(1.0, self.num)
+        return msgspec.structs.replace(
+            step_s,
+            median=step_s.median + more,
+            low=step_s.low + more - apart,
+            high=step_s.high + more + apart,
+        )
 
 
 def judged(steps: Sequence[TimedStep], *, asynchronous: bool = False) -> Judged:
@@ -96,7 +148,17 @@ def judged(steps: Sequence[TimedStep], *, asynchronous: bool = False) -> Judged:
         and (step.evidence.delay_s is not None or step.evidence.switches is not None)
         for step in steps
     )
-    return Judged(seconds, lost, known, tuple(step.wait_s for step in steps))
+    waits = tuple(step.wait_s for step in steps)
+    if asynchronous:  # the device goes on while its host collects
+        return Judged(seconds, lost, known, waits)
+    return Judged(
+        seconds,
+        lost,
+        known,
+        waits,
+        collected_s=tuple(step.collected_s for step in steps),
+        collections=tuple(step.collections for step in steps),
+    )
 
 
 def was_stopped(step: TimedStep) -> bool:
@@ -175,22 +237,23 @@ def step_time(
         spread = spread_of(clean)
         if asynchronous and spread is not None:
             spread = _of_usual_steps(steps, spread)
+        elif spread is not None:
+            spread = steps.collecting.added_to(spread)
         if steps.known or spread is None or spread.relative_half_width <= WIDE:
             return spread, "clean steps" if steps.known else "all steps"
-    every = in_groups(steps.seconds, group) or list(steps.seconds)
+    working_s = steps.working_s
+    every = in_groups(working_s, group) or working_s
     if not every:
         return None, "all steps"
-    alone = [seconds - lost for seconds, lost in zip(steps.seconds, steps.lost_s, strict=True)]
+    alone = [
+        max(LEAST * seconds, seconds - lost)
+        for seconds, lost in zip(working_s, steps.lost_s, strict=True)
+    ]
     spread = quantile_spread(every, QUARTILE)
     assert spread is not None
     least = min(spread.low, quantile(alone, BOUND))
-    return Spread(
-        median=spread.median,
-        low=max(LEAST * spread.median, least),
-        high=spread.high,
-        num_samples=spread.num_samples,
-        confidence=spread.confidence,
-    ), "low quantile"
+    low = max(LEAST * spread.median, least)
+    return steps.collecting.added_to(msgspec.structs.replace(spread, low=low)), "low quantile"
 
 
 def wait_time(
@@ -276,6 +339,8 @@ def quality_of(
         num_slow=len(slow),
         slow_s=sum(slow),
         longest_slow_s=max(slow, default=0.0),
+        num_collections=round(steps.collecting.num),
+        collected_s=steps.collecting.seconds,
         method=method,
         unavailable=unavailable or {},
     )

@@ -285,7 +285,11 @@ class TurnsWindow:
         judged = clean_steps.judged([step for step, _ in every], asynchronous=self._asynchronous)
         work = [held.work for _, held in every if held.work is not None]
         slow = clean_steps.rarely_slow(judged, work if len(work) == len(every) else ())
-        pairs = iter(zip(judged.seconds, judged.lost_s, slow, strict=True))
+        # A collection falls into one turn of many; each step of the size has its share of it.
+        more_s = judged.collecting.seconds
+        pairs = iter(
+            zip([each + more_s for each in judged.working_s], judged.lost_s, slow, strict=True)
+        )
         cells: dict[tuple[int, int], _Cell] = {}
         for (at, steps), known in zip(turns, timed, strict=True):
             judged_steps = itertools.islice(pairs, len(known))
