@@ -101,7 +101,7 @@ class Budget:
         self.last_s = end_s(goal.budget_s) - spent_s
         """Seconds until everything ends, the confirmation too."""
         self._stall_s = _stall_s(measurements.record.trials)
-        self._least_s = min(
+        shortest_s = min(
             (
                 trial.elapsed_s
                 for trial in measurements.ran
@@ -109,7 +109,8 @@ class Budget:
             ),
             default=0.0,
         )
-        """Seconds of the shortest timed trial: whatever its steps take, none was shorter."""
+        self._least_step_s = shortest_s / TIMED_STEPS
+        """What a step of a timed trial cost at least, as timing goes on until it is sure."""
         self._fits_s = {
             trial.batch_size: trial.elapsed_s
             for trial in measurements.ran
@@ -150,8 +151,9 @@ class Budget:
             steps += PROFILED_STEPS
         fresh = request.fresh_process or self._script.process_per_size
         setup_s = self._script.setup_s if fresh else 0.0
-        least_s = 0.0 if request.kind == "fit" else self._least_s
-        return max(least_s, steps * step_s) + setup_s
+        if request.kind != "fit":
+            step_s = max(step_s, self._least_step_s)
+        return steps * step_s + setup_s
 
     def reserve_s(self) -> float:
         """Seconds kept back for confirming what was found: the two best sizes so far."""
@@ -165,10 +167,8 @@ class Budget:
         trials = sum(
             RESERVE_TRIALS
             / 2
-            * max(
-                self._least_s,
-                step_s * min(TIMED_STEPS, step_plan(step_s, budget_s).num_steps),
-            )
+            * max(step_s, self._least_step_s)
+            * min(TIMED_STEPS, step_plan(step_s, budget_s).num_steps)
             for step_s in map(self.step_s, finalists)
         )
         apart = self._script.process_per_size

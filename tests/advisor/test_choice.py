@@ -257,7 +257,10 @@ class TestChoice:
         advice = advise(record_of(numbered(*trials)))
         assert advice.recommended.batch_size == 8
         assert (advice.standing, advice.considered) == ("too noisy", None)
-        assert advice.headline == "Keep batch size 8: too noisy to tell whether another is better"
+        assert (
+            advice.headline
+            == "Keep batch size 8: 42–800 samples/s, too noisy to tell whether another is better"
+        )  # noqa: RUF001
         assert "do not tell whether another size is better than the script's own 8" in advice.reason
         assert advice.change == "nothing to change"
 
