@@ -6,8 +6,13 @@
 
 The truth is no measurement of batchadvisor: each size of a grid runs the script by itself, as a
 user would start it, and only the moments at which its optimizer stepped are written down. The
-sizes take turns, pass by pass, before and after the runs, and the recommended sizes join the last
-pass. Regret is 1 - throughput at the recommended size / best of the grid.
+sizes take turns, pass by pass, one pass before the runs and the others after them; the recommended
+sizes join these, and sizes that are far below the best are left out of them.
+
+One process of a script may be slower than the next by a third for all its life, so that the best of
+a grid is in part the luckiest. Regret is therefore 1 - throughput at the recommended size / best,
+where one half of the passes says which size is the best, and the other half how fast it is; both
+ways round, and their mean.
 
 Start it on a quiet machine: the other conditions make their own busy processes. What was measured
 is kept as it comes, and `--resume` goes on with what is missing.
@@ -39,6 +44,8 @@ START_S = 0.5
 """Steps of the first half second are left out: memory and threads are new."""
 NO_WORSE = 0.03
 """Beside others the recommended size may be so much slower than the script's own, no more."""
+NEAR = 0.7
+"""Sizes below this share of the best are timed no further."""
 LARGE_GAIN = 1.5
 """A gain that must be found beside others, too."""
 
@@ -135,14 +142,26 @@ def one_pass(script: Script, sizes: list[int], seconds: float, seed: int) -> dic
     return {"load": load, "rates": {str(n): samples_per_s(script, n, seconds) for n in order}}
 
 
-def truth_of(row: dict[str, Any]) -> dict[int, float]:
+def truth_of(row: dict[str, Any], passes: slice = slice(None)) -> dict[int, float]:
     """The median over the passes, by size."""
     rates: dict[int, list[float]] = {}
-    for each in row["passes"]:
+    for each in row["passes"][passes]:
         for size, rate in each["rates"].items():
             if rate:
                 rates.setdefault(int(size), []).append(rate)
     return {size: statistics.median(values) for size, values in sorted(rates.items())}
+
+
+def regret_of(row: dict[str, Any], size: int) -> float:
+    """What a size leaves of the best one's throughput; the best is chosen by other passes than
+    those that rate it. Below 0 is luck."""
+    halves = truth_of(row, slice(0, None, 2)), truth_of(row, slice(1, None, 2))
+    left = []
+    for chosen_by, rated_by in (halves, halves[::-1]):
+        both = chosen_by.keys() & rated_by.keys()
+        best = max(both, key=lambda each: chosen_by[each])
+        left.append(1 - between(rated_by, size) / rated_by[best])
+    return statistics.fmean(left)
 
 
 # one run -------------------------------------------------------------------------------------
@@ -179,18 +198,19 @@ def one_run(script: Script, budget_s: float, busy: int) -> dict[str, Any]:
     }
 
 
-def judged(row: dict[str, Any], script: Script, truth: dict[int, float]) -> dict[str, Any]:
+def judged(row: dict[str, Any], kind: str, script: Script) -> dict[str, Any]:
     """Regret of a run, and what became of it."""
-    size, best = row.get("recommended"), max(truth.values())
-    gain = best / truth[script.own]
+    run = row["runs"][kind]
+    size, own_regret = run.get("recommended"), regret_of(row, script.own)
+    gain = 1 / max(1e-3, 1 - own_regret)
     if size is None:
         return {"regret": None, "gain": gain, "noisy": False, "worse": False}
-    rate = truth.get(size) or between(truth, size)
+    truth = truth_of(row)
     return {
-        "regret": max(0.0, 1 - rate / best),
+        "regret": regret_of(row, size),
         "gain": gain,
-        "noisy": row["standing"] == "too noisy",
-        "worse": rate < (1 - NO_WORSE) * truth[script.own],
+        "noisy": run["standing"] == "too noisy",
+        "worse": between(truth, size) < (1 - NO_WORSE) * truth[script.own],
     }
 
 
@@ -222,15 +242,16 @@ def measure_all(options: argparse.Namespace, results: Results) -> None:
         for kind in missing:
             row["runs"][kind] = one_run(script, options.budget, CONDITIONS[kind])
             results.save()
-        if missing or len(row["passes"]) < 2:
-            found = {run.get("recommended") for run in row["runs"].values()} - {None}
-            known = {int(size) for each in row["passes"][1:] for size in each["rates"]}
-            if len(row["passes"]) < 2 or not found <= known:
-                sizes = sorted({*grid, *found})
-                row["passes"].append(one_pass(script, sizes, options.seconds, len(row["passes"])))
-                results.save()
+        found = {run.get("recommended") for run in row["runs"].values()} - {None}
+        while len(row["passes"]) < options.passes or not found <= truth_of(row).keys():
+            truth = truth_of(row)
+            floor = NEAR * max(truth.values())
+            near = {size for size, rate in truth.items() if rate >= floor}
+            sizes = sorted({*near, script.own, *found})
+            row["passes"].append(one_pass(script, sizes, options.seconds, len(row["passes"])))
+            results.save()
         for kind in missing:
-            told = judged(row["runs"][kind], script, truth_of(row))
+            told = judged(row, kind, script)
             headline = row["runs"][kind].get("headline") or row["runs"][kind].get("error")
             lost = "-" if told["regret"] is None else f"{told['regret']:.1%}"
             say(f"{name}, {kind}: regret {lost}: {headline}")
@@ -246,7 +267,7 @@ def report(data: dict[str, Any]) -> str:
             if kind not in row["runs"]:
                 continue
             run, script, truth = row["runs"][kind], SCRIPTS[name], truth_of(row)
-            told = judged(run, script, truth)
+            told = judged(row, kind, script)
             all_told.append(told)
             best = max(truth, key=lambda size: truth[size])
             lost = "-" if told["regret"] is None else f"{told['regret']:.1%}"
@@ -293,6 +314,9 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=30.0, help="of a run (%(default)s s)")
     parser.add_argument(
         "--seconds", type=float, default=1.5, help="of a size's truth (%(default)s)"
+    )
+    parser.add_argument(
+        "--passes", type=int, default=4, help="over the sizes of the truth (%(default)s)"
     )
     parser.add_argument("--resume", type=Path, help="results of an earlier part, as JSON")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")

@@ -10,8 +10,6 @@ FIELD = 0.5
 """Sizes from this share of the best throughput on are compared."""
 COMPARISON_SHARE = 0.1
 """One comparison may cost this share of the budget."""
-CONTENDED_SHARE = 0.25
-"""The same where windows apart tell nothing, as their steps never had the cores to themselves."""
 MIN_ROUNDS = 4
 WARMUP_STEPS = 1
 """The first step after another size finds memory of another shape."""
@@ -40,7 +38,7 @@ def field(measurements: Measurements) -> dict[int, float]:
     }
     floor = FIELD * max(map(throughput, measured.values()), default=0.0)
     warmup = warmup_steps(measurements)
-    most_s = comparison_s(measurements) / 2 / MIN_ROUNDS / (1 + warmup)
+    most_s = COMPARISON_SHARE * measurements.goal.budget_s / 2 / MIN_ROUNDS / (1 + warmup)
     return {
         size: script.pool * trial.step_s.median
         for size, trial in measured.items()
@@ -48,12 +46,6 @@ def field(measurements: Measurements) -> dict[int, float]:
         and (throughput(trial) >= floor or size == measurements.own_size)
         and script.pool * trial.step_s.median <= most_s
     }
-
-
-def comparison_s(measurements: Measurements) -> float:
-    """Seconds that one comparison may cost."""
-    contended = any(trial.contended for trial in measurements.searched_trials)
-    return (CONTENDED_SHARE if contended else COMPARISON_SHARE) * measurements.goal.budget_s
 
 
 def warmup_steps(measurements: Measurements) -> int:

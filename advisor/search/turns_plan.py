@@ -15,7 +15,7 @@ import msgspec
 
 from ...records import Purpose, TrialRequest, TurnsPlan
 from ..measured.measurements import Measurements
-from ..measured.turn_sizes import MIN_ROUNDS, comparison_s, field, warmup_steps
+from ..measured.turn_sizes import COMPARISON_SHARE, MIN_ROUNDS, field, warmup_steps
 from ..measured.turns_model import ratio
 from .cost import turns_s
 
@@ -102,7 +102,7 @@ def comparison(
         ),
         num_warmup_steps=warmup_steps(measurements),
     )
-    most = int(comparison_s(measurements) / turns_s(plan, steps.__getitem__))
+    most = int(COMPARISON_SHARE * measurements.goal.budget_s / turns_s(plan, steps.__getitem__))
     rounds = max(MIN_ROUNDS, min(ROUNDS, most))
     return TrialRequest(
         batch_size=max(steps),
