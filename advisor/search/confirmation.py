@@ -8,7 +8,7 @@ from ...records import TrialRequest
 from ..choose.decision import choose
 from ..choose.finalists import ROUNDS, best_of, finalists, readings_of, rounds_of
 from ..measured.measurements import Measurements
-from ..measured.turn_sizes import MIN_ROUNDS, field
+from ..measured.turn_sizes import field
 from . import clean_search
 from .cost import Budget
 from .requests import fit_request, timed_request
@@ -34,7 +34,7 @@ def next_confirmation(measurements: Measurements, budget: Budget) -> TrialReques
     series = measurements.confirmations
     counts = {size: rounds_of(series, size) for size in sizes}
     turns = _in_turn(measurements, sizes) if all(counts.values()) else None
-    turns = None if turns is None else _within(budget, turns)
+    turns = None if turns is None else budget.within(turns, budget.left_s)
     if turns is not None:
         return turns
     met = any(set(sizes) <= set(earlier.sizes) for earlier in measurements.confirmed_turns)
@@ -118,17 +118,6 @@ def _in_turn(measurements: Measurements, sizes: tuple[int, ...]) -> TrialRequest
     if any(set(sizes) <= set(turns.sizes) for turns in measurements.confirmed_turns):
         return None
     return comparison(measurements, sizes, "finalists in turn", purpose="confirm")
-
-
-def _within(budget: Budget, request: TrialRequest) -> TrialRequest | None:
-    """A comparison in as many rounds as there is time for, `None` where these are too few."""
-    turns = request.turns
-    assert turns is not None
-    rounds = int(budget.left_s / budget.trial_s(request) * turns.num_rounds)
-    if rounds < MIN_ROUNDS:
-        return None
-    fewer = msgspec.structs.replace(turns, num_rounds=min(rounds, turns.num_rounds))
-    return msgspec.structs.replace(request, turns=fewer)
 
 
 def next_tail(measurements: Measurements, budget: Budget) -> TrialRequest | None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from ...records import Trial, TrialRequest, TurnsPlan
 from ..measured.laws import fit_time
 from ..measured.measurements import Measurements
 from ..measured.once import once
+from ..measured.turn_sizes import MIN_ROUNDS
 
 TIMED_STEPS = 14
 """Steps of a timed trial, warm-up included, as a rule."""
@@ -154,6 +157,16 @@ class Budget:
         if request.kind != "fit":
             step_s = max(step_s, self._least_step_s)
         return steps * step_s + setup_s
+
+    def within(self, request: TrialRequest, left_s: float) -> TrialRequest | None:
+        """The request in so many seconds: a comparison in fewer rounds, `None` in too few."""
+        cost_s, turns = self.trial_s(request), request.turns
+        if cost_s <= left_s:
+            return request
+        if turns is None or turns.num_rounds * left_s < MIN_ROUNDS * cost_s:
+            return None
+        fewer = msgspec.structs.replace(turns, num_rounds=int(turns.num_rounds * left_s / cost_s))
+        return msgspec.structs.replace(request, turns=fewer)
 
     def reserve_s(self) -> float:
         """Seconds kept back for confirming what was found: the two best sizes so far."""

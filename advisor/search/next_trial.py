@@ -65,8 +65,12 @@ def next_trial(record: RunRecord) -> TrialRequest | Done:
     if stop is not None:
         return Done(stop)
     request = _search(measurements, budget)
-    if isinstance(request, TrialRequest) and budget.allows(request):
-        return request
+    if isinstance(request, TrialRequest):
+        if budget.allows(request):
+            return request
+        fewer = budget.within(request, budget.left_s - budget.reserve_s())
+        if fewer is not None:
+            return fewer
     out_of_time = isinstance(request, TrialRequest)
     last = confirmation.next_confirmation(measurements, budget) or confirmation.next_tail(
         measurements, budget
