@@ -11,6 +11,7 @@ import click
 from ..errors import UsageError
 from .common import (
     Debug,
+    ScriptFirst,
     end_like_ctrl_c,
     goal_of,
     goal_options,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    cls=ScriptFirst,
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
     short_help="Recommend a batch size for a training script.",
 )

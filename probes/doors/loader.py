@@ -266,7 +266,7 @@ class LoaderDoor:
             self._without_gradients = True
             self._num_fed_without = 0
             self.watch.forget_cycles()
-        elif self.watch.num_fetches == 0:
+        elif self.watch.num_fetches == 0 and not self._repeated.undecided:
             self._listener.cannot_steer(
                 f"the script made {self.watch.num_steps} optimizer steps without fetching "
                 "a batch from a DataLoader",
