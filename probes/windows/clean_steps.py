@@ -7,6 +7,7 @@ because the script logs or evaluates keeps its place, one that waited for a core
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import ceil
 from typing import NamedTuple
 
@@ -130,19 +131,31 @@ class Collecting(NamedTuple):
         )
 
 
-def judged(steps: Sequence[TimedStep], *, asynchronous: bool = False) -> Judged:
+def judged(
+    steps: Sequence[TimedStep], *, asynchronous: bool = False, bursts: Sequence[int] = ()
+) -> Judged:
     """Says of each step how much time it lost to something outside the script.
 
     Args:
         asynchronous: the device goes on while its host waits, so that lost time of the host counts
             only where the step was longer for it.
+        bursts: lengths of runs of steps that are judged as one each, all steps in all: where data
+            workers hand over batches in bursts, short steps and long ones belong together, and
+            without some of them the others' mean is that of no training.
     """
     seconds = tuple(step.seconds for step in steps)
     if not seconds:
         return Judged((), (), known=False)
-    whole = [step.seconds for step in steps if not was_stopped(step)]
+    runs = _runs(steps, bursts)
+    together = [_together(run) for run in runs]
+    whole = [step.seconds for step in together if not was_stopped(step)]
     usual_s = quantile(whole, QUARTILE) if whole else 0.0
-    lost = tuple(_lost_s(step, needs_length=asynchronous, usual_s=usual_s) for step in steps)
+    losses = [_lost_s(step, needs_length=asynchronous, usual_s=usual_s) for step in together]
+    lost = tuple(
+        min(lost_s, (1 - LEAST) * step.seconds)
+        for lost_s, run in zip(losses, runs, strict=True)
+        for step in run
+    )
     known = any(
         step.evidence is not None
         and (step.evidence.delay_s is not None or step.evidence.switches is not None)
@@ -158,6 +171,26 @@ def judged(steps: Sequence[TimedStep], *, asynchronous: bool = False) -> Judged:
         waits,
         collected_s=tuple(step.collected_s for step in steps),
         collections=tuple(step.collections for step in steps),
+    )
+
+
+def _runs(steps: Sequence[TimedStep], bursts: Sequence[int]) -> list[Sequence[TimedStep]]:
+    """The steps in runs of these lengths; each by itself without any."""
+    if not bursts:
+        return [(step,) for step in steps]
+    ends = list(accumulate(bursts))
+    return [steps[end - num : end] for num, end in zip(bursts, ends, strict=True)]
+
+
+def _together(run: Sequence[TimedStep]) -> TimedStep:
+    """The mean of the steps of a run."""
+    if len(run) == 1:
+        return run[0]
+    evidence = [step.evidence for step in run if step.evidence is not None]
+    return TimedStep(
+        sum(step.seconds for step in run) / len(run),
+        StepEvidence.mean(evidence) if len(evidence) == len(run) else None,
+        sum(step.wait_s for step in run) / len(run),
     )
 
 
@@ -251,7 +284,7 @@ def step_time(
     ]
     spread = quantile_spread(every, QUARTILE)
     assert spread is not None
-    least = min(spread.low, quantile(alone, BOUND))
+    least = min(spread.low, quantile(in_groups(alone, group) or alone, BOUND))
     low = max(LEAST * spread.median, least)
     return steps.collecting.added_to(msgspec.structs.replace(spread, low=low)), "low quantile"
 

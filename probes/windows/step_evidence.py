@@ -12,7 +12,7 @@ import contextlib
 import gc
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,6 +58,15 @@ class StepEvidence(NamedTuple):
     outside_s: float | None = None
     collected_s: float = 0.0
     collections: float = 0
+
+    @classmethod
+    def mean(cls, steps: Sequence[StepEvidence]) -> StepEvidence:
+        """What was counted in each of several steps on average; unknown where one is."""
+        means: list[Any] = [
+            None if None in values else sum(values) / len(steps)
+            for values in zip(*steps, strict=True)
+        ]
+        return cls(*means)
 
     def per(self, parts: int) -> StepEvidence:
         """The share of one of several equal steps that were counted together."""

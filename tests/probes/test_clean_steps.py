@@ -122,6 +122,21 @@ class TestJudgement:
         assert quality.slow_s == pytest.approx(5 * 0.18)
         assert [n for n, slow in enumerate(rarely_slow(judgement)) if slow] == [9, 19, 29, 39, 49]
 
+    def test_steps_of_a_burst_are_judged_together(self):
+        """Four workers that sleep 120 ms a batch: one step in four waits, the others take 5 ms, and
+        what housekeeping takes of these is much for them and little for the four.
+        """
+        steps = [step(0.12) if n % 4 == 3 else step(0.005, 0.0003) for n in range(46)]
+        alone, together = judged(steps), judged(steps, bursts=[4] * 11 + [2])
+        assert sum(map(bool, alone.lost_s)) > 30
+        assert not any(together.lost_s[:44])
+        spread, method = step_time(together, group=4, min_samples=6)
+        assert method == "clean steps"
+        assert spread.median == pytest.approx(0.135 / 4)
+        stalled = [*steps[:20], step(0.5, 0.2), *steps[21:]]
+        lost = judged(stalled, bursts=[4] * 11 + [2]).lost_s
+        assert [n for n, each in enumerate(lost) if each][:4] == [20, 21, 22, 23]
+
     def test_garbage_collections_are_shared_by_all_steps(self):
         """Every tenth step of 20 ms collects for 100 ms more, in the wait for its batch or not."""
         for wait_s in (0.0, 0.11):
