@@ -58,6 +58,7 @@ class Script(NamedTuple):
         own: its own size.
         sizes: the grid of the truth.
         door: `loader`, or `template` where no loader can be steered.
+        batches: that one step of an optimizer takes; half of one where two optimizers step.
     """
 
     path: Path
@@ -66,14 +67,15 @@ class Script(NamedTuple):
     sizes: tuple[int, ...]
     door: str = "loader"
     option: str = "--batch-size"
+    batches: float = 1.0
 
 
-def _kind(kind: str, own: int, most: int, workers: int = 0) -> Script:
+def _kind(kind: str, own: int, most: int, workers: int = 0, batches: float = 1.0) -> Script:
     words = ("--kind", kind, "--workers", str(workers), "--batch-size", str(own))
     sizes = [own]
     while sizes[-1] < most:
         sizes.append(2 * sizes[-1])
-    return Script(TRAINING, words, own, (max(1, own // 4), *sizes))
+    return Script(TRAINING, words, own, (max(1, own // 4), *sizes), batches=batches)
 
 
 SCRIPTS = {
@@ -85,18 +87,24 @@ SCRIPTS = {
     "cnn, 2 workers": _kind("cnn", 16, 256, workers=2),
     "cnn, 4 workers": _kind("cnn", 16, 256, workers=4),
     "wide cnn, 2 workers": _kind("wide_cnn", 32, 128, workers=2),
-    "gan, 2 workers": _kind("gan", 32, 1024, workers=2),
+    "gan, 2 workers": _kind("gan", 32, 1024, workers=2, batches=0.5),
     "sleeping, 1 worker": _kind("sleeping", 16, 128, workers=1),
     "sleeping, 4 workers": _kind("sleeping", 16, 128, workers=4),
     "decoding, 2 workers": _kind("decoding", 8, 128, workers=2),
     "lstm": _kind("lstm", 16, 512),
     "saturated": _kind("saturated", 128, 1024),
     "growing memory": _kind("growing", 16, 256),
-    "accumulating, 2 workers": _kind("accumulating", 16, 256, workers=2),
+    "accumulating, 2 workers": _kind("accumulating", 16, 256, workers=2, batches=4.0),
     "char_gpt": Script(EXAMPLES / "char_gpt.py", (), 8, (2, 8, 16, 32, 64, 128)),
     "resnet18": Script(EXAMPLES / "resnet18_cifar10.py", (), 16, (4, 16, 32, 64, 128)),
     "nanogpt": Script(
-        HERE / "public" / "nanogpt.py", (), 12, (3, 12, 24, 48, 96), "template", "--batch_size"
+        HERE / "public" / "nanogpt.py",
+        (),
+        12,
+        (3, 12, 24, 48, 96),
+        "template",
+        "--batch_size",
+        batches=2.0,
     ),
 }
 
@@ -127,8 +135,7 @@ def samples_per_s(script: Script, size: int, seconds: float) -> float | None:
             process.wait()
         moments = read_stamps(stamps)
     usual = [moment for moment in moments if moment - moments[0] > START_S]
-    per_step = size * (4 if "accumulating" in script.words else 1)
-    per_step = per_step // 2 if "gan" in script.words else per_step  # two optimizers step
+    per_step = size * script.batches
     if len(usual) < 3:
         return None
     return (len(usual) - 1) * per_step / (usual[-1] - usual[0])
