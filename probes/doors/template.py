@@ -16,7 +16,6 @@ import torch
 
 from ...records import Discovery, InputSize, LengthChoice, LoaderInfo
 from ..loader.loader_handle import LoaderHandle, is_training_fetch
-from ..loader.loader_samples import NO_LOADER, LoaderSamples
 from ..loader.model_inputs import AS_ASKED, ModelInputs
 from ..process.orders import WorkOrder
 from ..source.placeholder import command, has_placeholder, source_of, without_placeholder
@@ -124,10 +123,6 @@ class TemplateDoor:
     def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:  # noqa: ARG002
         """Batches that do not come from a loader cannot be replaced."""
         return False
-
-    def samples(self) -> LoaderSamples | str:
-        """See `Door`."""
-        return NO_LOADER
 
     # inside ----------------------------------------------------------------------------------
 

@@ -13,9 +13,7 @@ from ...records import (
     FakeTrial,
     FileTouched,
     LoaderInfo,
-    LossCheck,
     OpWork,
-    OrderTrial,
     Parallelism,
     RankPairs,
     Trial,
@@ -97,22 +95,10 @@ class FakeResult(Message, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class OrdersResult(Message, frozen=True, kw_only=True):
-    """The steps in both orders are made, or cannot be."""
-
-    orders: OrderTrial
-
-
 class RecordedResult(Message, frozen=True, kw_only=True):
     """A step was recorded, or was not for this reason."""
 
     reason: str = ""
-
-
-class LossResult(Message, frozen=True, kw_only=True):
-    """The steps on a batch and on its halves are made, or cannot be."""
-
-    check: LossCheck
 
 
 class Progress(Message, frozen=True, kw_only=True):
@@ -241,8 +227,6 @@ FromWorker = (
     | Progress
     | Result
     | PairsResult
-    | LossResult
-    | OrdersResult
     | FakeResult
     | RecordedResult
     | Raised
