@@ -25,7 +25,7 @@ from .cuda_reductions import reduction_buffer
 from .fake_values import make_readable
 from .faked_count import FakedCount
 from .large_parameters import LargeParameters
-from .model_tree import local_part
+from .model_tree import parts_of
 from .origins import Origin, origin_here
 from .owners import owners_of
 from .peak_parts import peak_of, peak_outside, peak_parts
@@ -339,5 +339,6 @@ def _changed(variant: Variant) -> tuple[object, ...]:
 
 
 def _bytes_of(tensors: Iterable[torch.Tensor | None]) -> int:
-    storages = [local_part(each).untyped_storage() for each in tensors if each is not None]
+    given = (part for each in tensors if each is not None for part in parts_of(each))
+    storages = [part.untyped_storage() for part in given]
     return sum({id(storage): storage.nbytes() for storage in storages}.values())
