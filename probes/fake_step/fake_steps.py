@@ -27,6 +27,7 @@ from .faked_count import FakedCount
 from .large_parameters import LargeParameters
 from .model_tree import parts_of
 from .origins import Origin, origin_here
+from .other_optimizers import fill_history
 from .owners import owners_of
 from .peak_parts import peak_of, peak_outside, peak_parts
 from .step_timeline import step_timeline
@@ -274,6 +275,8 @@ class FakeSteps:
         """A step() that calls that of the class above it comes here twice."""
         self._depth += 1
         self._optimizers[id(optimizer)] = optimizer
+        if self._depth == 1 and self._changes.other is None:
+            fill_history(optimizer)
         if self._depth == 1 and self._changes.other is not None:
             return self._changes.other.before(optimizer, args, kwargs)
         return None
