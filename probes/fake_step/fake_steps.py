@@ -25,8 +25,9 @@ from .cuda_reductions import reduction_buffer
 from .fake_values import make_readable
 from .faked_count import FakedCount
 from .large_parameters import LargeParameters
-from .model_tree import local_part
+from .model_tree import parts_of
 from .origins import Origin, origin_here
+from .other_optimizers import fill_history
 from .owners import owners_of
 from .peak_parts import peak_of, peak_outside, peak_parts
 from .step_timeline import step_timeline
@@ -274,6 +275,8 @@ class FakeSteps:
         """A step() that calls that of the class above it comes here twice."""
         self._depth += 1
         self._optimizers[id(optimizer)] = optimizer
+        if self._depth == 1 and self._changes.other is None:
+            fill_history(optimizer)
         if self._depth == 1 and self._changes.other is not None:
             return self._changes.other.before(optimizer, args, kwargs)
         return None
@@ -339,5 +342,6 @@ def _changed(variant: Variant) -> tuple[object, ...]:
 
 
 def _bytes_of(tensors: Iterable[torch.Tensor | None]) -> int:
-    storages = [local_part(each).untyped_storage() for each in tensors if each is not None]
+    given = (part for each in tensors if each is not None for part in parts_of(each))
+    storages = [part.untyped_storage() for part in given]
     return sum({id(storage): storage.nbytes() for storage in storages}.values())

@@ -18,6 +18,7 @@ from .origins import Origin
 from .sharded_updates import local_update
 from .step_work import StepWork
 from .storage_count import StorageCount, is_shared
+from .unknown_shapes import bounded, is_never
 
 DEVICE = torch.ops.prim.device.default
 CPU = torch.device("cpu")
@@ -97,11 +98,17 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         if name in UNKNOWN_MEMORY:
             msg = f"nothing says how much memory {name} takes"
             raise NotImplementedError(msg)
-        if any(not isinstance(tensor, FakeTensor) for tensor in tensors):
-            args, kwargs = tree_map_only(torch.Tensor, self._faked, (args, kwargs))
+        if is_never(name, args):
+            return False
+        make = bounded(name, args)
+        if make is not None:
+            out = make(*args, **kwargs)
         else:
-            self.hold(tensors)  # parameters that were fake before
-        out = self._outputs.run(func, args, kwargs)
+            if any(not isinstance(tensor, FakeTensor) for tensor in tensors):
+                args, kwargs = tree_map_only(torch.Tensor, self._faked, (args, kwargs))
+            else:
+                self.hold(tensors)  # parameters that were fake before
+            out = self._outputs.run(func, args, kwargs)
         self._count_all(out)
         if name in PRODUCTS:
             in_backward = torch._C._current_graph_task_id() >= 0
