@@ -131,6 +131,11 @@ class FakeSteps:
         return tuple(sorted(self._count.first_products.values()))
 
     @property
+    def passing(self) -> tuple[tuple[int, int], ...]:
+        """Where convolutions take workspaces, and how many bytes; see `FakedCount`."""
+        return tuple(self._count.passing)
+
+    @property
     def blocks(self) -> str:
         """That can be checkpointed; see `CheckpointedBlocks.names`."""
         return self._checkpointed.names
@@ -167,9 +172,11 @@ class FakeSteps:
             self._enter()
 
     def empty(self, like: torch.Tensor, shape: list[int]) -> torch.Tensor:
-        """A fake tensor of another shape."""
+        """A fake tensor of another shape, in the same order of memory."""
+        layout = suggested_layout(like)
         with self._count.fakes:
-            return self._count.fakes.from_tensor(like).new_empty(shape)
+            made = self._count.fakes.from_tensor(like).new_empty(shape)
+            return made if layout is None else made.contiguous(memory_format=layout)
 
     def leave(self) -> None:
         """The script fetches a batch, or a step is over."""
@@ -336,6 +343,14 @@ def _changed(variant: Variant) -> tuple[object, ...]:
     layers = variant.lora_rank, variant.lora
     ranks = variant.ranks, variant.ranks > 1 and variant.bf16
     return variant.optimizer, variant.accumulates, *layers, *ranks
+
+
+def suggested_layout(tensor: torch.Tensor) -> torch.memory_format | None:
+    """The order in which its channels lie last; `None` for any other."""
+    layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+    if layout is None or tensor.is_contiguous():
+        return None
+    return layout if tensor.is_contiguous(memory_format=layout) else None
 
 
 def _bytes_of(tensors: Iterable[torch.Tensor | None]) -> int:
