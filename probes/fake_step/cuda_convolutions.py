@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import torch
 
-TIMES_INPUT: Final = 16
-"""What is assumed: so many times the input."""
+TIMES_INPUT: Final = {True: 4, False: 8}
+"""What is assumed: so many times the input, with channels last and without: there cuDNN turns the
+input round first."""
 NARROW = (torch.float16, torch.bfloat16)
 """Types that tensor cores multiply in these kernels."""
 FIRST: Final = {"convolution": 0, "convolution_backward": 1}
@@ -38,4 +39,13 @@ def grouped_workspace(name: str, args: Sequence[Any]) -> int:
     # One channel a group has kernels of its own.
     if groups == 1 or weights.size(1) == 1 or given.dtype not in NARROW:
         return 0
-    return TIMES_INPUT * prod(given.shape) * given.element_size()
+    is_last = suggested_layout(given) is not None
+    return TIMES_INPUT[is_last] * prod(given.shape) * given.element_size()
+
+
+def suggested_layout(tensor: torch.Tensor) -> torch.memory_format | None:
+    """The order in which its channels lie last; `None` for any other."""
+    layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+    if layout is None or tensor.is_contiguous():
+        return None
+    return layout if tensor.is_contiguous(memory_format=layout) else None

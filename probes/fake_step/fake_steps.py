@@ -21,6 +21,7 @@ from ...records import FakeTrial, OpWork, PeakRole, Variant
 from ..windows.optimizer_hooks import listen
 from .changes import Changes
 from .checkpointed_blocks import CheckpointedBlocks
+from .cuda_convolutions import suggested_layout
 from .cuda_reductions import reduction_buffer
 from .fake_values import make_readable
 from .faked_count import FakedCount
@@ -86,9 +87,10 @@ class FakeSteps:
         autocast = variant.bf16 and variant.ranks == 1
         self._autocast = torch.autocast("cpu", torch.bfloat16) if autocast else None
         self._checkpointed.on = variant.checkpointed
-        settled = self._settled and _changed(variant) == _changed(self._variant)
+        settled = self._settled
         if _changed(variant) != _changed(self._variant):
             self._change(variant)
+            settled = settled and self._makes_state()
         settled = settled and batch_size >= self._last_size
         self._count.work = StepWork() if variant in TIMED else None
         self._variant, self._settled = variant, False
@@ -271,6 +273,17 @@ class FakeSteps:
             self._count.hold(self._own)
         self._count.hold([*self._parameters, *_counted_states(self._states())])
 
+    def _makes_state(self) -> bool:
+        """Whether another optimizer got its state without a step of the script's: by the gradients
+        of the last one."""
+        other = self._changes.other
+        if other is None or any(each.grad is None for each in self._parameters):
+            return False
+        with self._count.fakes, self._count:
+            for optimizer in self._optimizers.values():
+                other.make_state(optimizer)
+        return True
+
     def _states(self) -> list[Any]:
         other = self._changes.other
         if other is not None:
@@ -343,14 +356,6 @@ def _changed(variant: Variant) -> tuple[object, ...]:
     layers = variant.lora_rank, variant.lora
     ranks = variant.ranks, variant.ranks > 1 and variant.bf16
     return variant.optimizer, variant.accumulates, *layers, *ranks
-
-
-def suggested_layout(tensor: torch.Tensor) -> torch.memory_format | None:
-    """The order in which its channels lie last; `None` for any other."""
-    layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
-    if layout is None or tensor.is_contiguous():
-        return None
-    return layout if tensor.is_contiguous(memory_format=layout) else None
 
 
 def _bytes_of(tensors: Iterable[torch.Tensor | None]) -> int:
