@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
+from .cuda_convolutions import grouped_workspace
 from .fake_values import FakeValues
 from .known_outputs import KnownOutputs, name_of, tensors_of
 from .large_parameters import FakeMode, LargeParameters
@@ -36,6 +37,8 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         work: takes the operations, if somebody asks for them.
         first_products: how many requests were made when the first product of matrices had its
             output, outside of the backward pass (False) and in it (True), where a GPU has a thread.
+        passing: how many requests were made when an operation took a workspace that is no tensor
+            and is not counted, and its bytes.
 
     Args:
         buffer: bytes that an operation takes only while it runs, by its name and arguments; for a
@@ -52,6 +55,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         self._values = FakeValues()
         self.work: StepWork | None = None
         self.first_products: dict[bool, int] = {}
+        self.passing: list[tuple[int, int]] = []
         self._buffer = buffer
         self._faked_before: Any = WeakIdKeyDictionary()
 
@@ -59,6 +63,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         """See `StorageCount`."""
         super().reset_requests()
         self.first_products.clear()
+        self.passing.clear()
 
     def _faked(self, tensor: torch.Tensor) -> torch.Tensor:
         # Operations on real parameters would be computed, and change them.
@@ -115,6 +120,8 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
             self.first_products.setdefault(in_backward, len(self.requests))
         if self._buffer is not None and (num_bytes := self._buffer(name, args)):
             self.pass_by(num_bytes)
+        if self._buffer is not None and (num_bytes := grouped_workspace(name, args)):
+            self.passing.append((len(self.requests), num_bytes))
         self._values.note(out, name, args)
         if self.work is not None:
             self.work.note(func, name, args, kwargs, out)

@@ -136,6 +136,12 @@ class OtherOptimizer:
             return (args[0], then, *args[2:]), kwargs
         return args, {**kwargs, "closure": then}
 
+    def make_state(self, optimizer: Optimizer) -> None:
+        """A step for its state alone, with the gradients that are there."""
+        with torch.no_grad():
+            self._step(optimizer)
+        self.after()
+
     def after(self) -> None:
         """The script's step is over."""
         for parameter, gradient in self._away:

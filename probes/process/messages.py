@@ -77,6 +77,9 @@ class FakeResult(Message, frozen=True, kw_only=True):
         late: numbers of those of them that the first step of a training makes.
         products: before which requests, counted from 0, cuBLAS begins its work: in the forward and
             in the backward pass.
+        passing: before which requests an operation takes memory only while it runs, and how many
+            bytes; see `first_steps.Held`.
+        eager: CUDA would load all kernels at its start, in this process; see `forecast`.
         blocks: see `Estimate`.
         change: what the variant changed, `24 Linear`; empty if there is nothing to say.
         work: operations of the last step; empty where nobody counts them.
@@ -88,6 +91,8 @@ class FakeResult(Message, frozen=True, kw_only=True):
     num_held: int = 0
     late: tuple[int, ...] = ()
     products: tuple[int, ...] = ()
+    passing: tuple[tuple[int, int], ...] = ()
+    eager: bool = False
     work: tuple[OpWork, ...] = ()
     no_work: str = ""
     blocks: str = ""
