@@ -26,7 +26,7 @@ static char *range, *next;
 /* ---- memory: addresses ascend, and none is given twice ---- */
 
 static size_t capacity(void) {
-    const char *text = getenv("STAND_IN_GPU_BYTES");
+    const char *text = getenv("SOFTWARE_GPU_BYTES");
     return text ? strtoull(text, NULL, 10) : (size_t)80 << 30;
 }
 static size_t whole(size_t size) { return (size + PAGE - 1) / PAGE * PAGE; }
