@@ -1,10 +1,12 @@
-/* A stand-in for libnvidia-ml.so.1: the functions that batchadvisor asks, over synthetic GPUs.
+/* libnvidia-ml.so.1: the functions that batchadvisor and torch ask.
  *
- * Everything it says is set by name. At load the environment variable STUB_NVML is read,
+ * In the GPU in software the answers are those of its cards (nvml_cards.c). This file alone, compiled
+ * as that library, has GPUs that a script makes up. What the script says goes before what a card
+ * says. At load the environment variable SOFTWARE_GPU_NVML is read,
  *
- *     STUB_NVML="gpus=2,gpm=0,nvmlDeviceGetPowerUsage=3"
+ *     SOFTWARE_GPU_NVML="gpus=2,gpm=0,nvmlDeviceGetPowerUsage=3"
  *
- * and later stub_nvml_set("power_mw", 1000) changes one setting. Names:
+ * and later nvml_set("power_mw", 1000) changes one setting. Names:
  *
  *     nvmlFoo            the return code of that function, for every call
  *     once:nvmlFoo       the same, for its next call only
@@ -14,7 +16,7 @@
  * mig=1 partitions a GPU, parts=2 says into how many parts. Power, energy, temperature, clocks and
  * utilisation are those of a whole GPU: of a part they are NOT_SUPPORTED, as the manual says.
  *
- * Compile: cc -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 stub_nvml.c -lpthread
+ * Alone: cc -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 nvml.c -lpthread
  */
 
 #include <math.h>
@@ -69,17 +71,17 @@ static Entry *find_or_add(Entry *table, int *count, const char *name) {
     return entry;
 }
 
-void stub_nvml_set(const char *name, long long value) {
+void nvml_set(const char *name, long long value) {
     pthread_mutex_lock(&mutex);
     find_or_add(settings, &num_settings, name)->value = value;
     pthread_mutex_unlock(&mutex);
 }
 
 /* Calls `hook` before every answer: a device on paper then sets what it is by now. */
-void stub_nvml_refresh(void (*hook)(void)) { refresh = hook; }
+void nvml_refresh(void (*hook)(void)) { refresh = hook; }
 
 /* Forgets all settings, those of the environment too, all counts and the hook. */
-void stub_nvml_reset(void) {
+void nvml_reset(void) {
     refresh = NULL;
     pthread_mutex_lock(&mutex);
     num_settings = num_calls = num_inits = num_gpm_samples = 0;
@@ -87,7 +89,7 @@ void stub_nvml_reset(void) {
 }
 
 /* How often a function was called. */
-long long stub_nvml_calls(const char *name) {
+long long nvml_calls(const char *name) {
     pthread_mutex_lock(&mutex);
     Entry *entry = find(calls, num_calls, name);
     long long count = entry ? entry->value : 0;
@@ -96,7 +98,7 @@ long long stub_nvml_calls(const char *name) {
 }
 
 /* GPM buffers that were allocated and not freed. */
-int stub_nvml_gpm_samples(void) { return num_gpm_samples; }
+int nvml_gpm_samples(void) { return num_gpm_samples; }
 
 __attribute__((constructor)) static void number_gpus(void) {
     for (int i = 0; i < MAX_GPUS; i++) {
@@ -106,14 +108,14 @@ __attribute__((constructor)) static void number_gpus(void) {
 }
 
 __attribute__((constructor)) static void read_environment(void) {
-    const char *text = getenv("STUB_NVML");
+    const char *text = getenv("SOFTWARE_GPU_NVML");
     if (text == NULL) return;
     char *copy = strdup(text), *rest = copy, *item;
     while ((item = strsep(&rest, ",")) != NULL) {
         char *equals = strchr(item, '=');
         if (equals == NULL) continue;
         *equals = '\0';
-        stub_nvml_set(item, strtoll(equals + 1, NULL, 0));
+        nvml_set(item, strtoll(equals + 1, NULL, 0));
     }
     free(copy);
 }

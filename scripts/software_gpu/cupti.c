@@ -1,0 +1,587 @@
+/* CUPTI's activity and callback interfaces, as far as kineto and its like ask.
+ *
+ * Calls are written down as they return; work on the device only when somebody flushes, or when
+ * much of it has ended: late, stream after stream, as the real one delivers its device buffers.
+ *
+ * SOFTWARE_GPU_CUPTI plants what goes wrong, separated by commas:
+ *
+ *     refused          no permission: subscribing and the device's records fail
+ *     drop_first=100   the first 100 records of the device after each start of a window are lost
+ *     drop_after=100   all after the first 100 are lost, as where no buffer is left
+ *     drop_every=10    each tenth is lost
+ */
+#define _GNU_SOURCE
+#include "activity.h"
+#include "callback_names.h" /* made of the headers by library.py */
+#include <cupti.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MOST_KINDS 64
+#define MOST_CALLBACKS 2048
+#define MOST_EXTERNAL_KINDS 8
+#define DEEPEST 256
+#define DEVICE_BUFFER 16384 /* records of the device that wait before they are written down */
+#define CONTEXT(device) ((uint32_t)(device) + 1)
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+typedef struct Buffer { uint8_t *data; size_t size, used; } Buffer;
+typedef struct { Activity what; uint32_t correlation; } Pending;
+typedef struct { uint64_t ids[DEEPEST]; int depth; } External;
+typedef struct { uint64_t ours, theirs; } ClockPair;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static CUpti_BuffersCallbackRequestFunc request;
+static CUpti_BuffersCallbackCompleteFunc complete;
+static CUpti_TimestampCallbackFunc clock_of_user;
+static ClockPair first_pair;
+static uint8_t enabled[MOST_KINDS], not_recorded[2][MOST_CALLBACKS];
+static uint8_t listened[2][MOST_CALLBACKS];
+static CUpti_CallbackFunc listener;
+static void *listener_data;
+static CUpti_ActivityThreadIdType thread_id_type;
+static volatile int is_active;
+static uint32_t last_correlation;
+static Buffer filling, full[1024];
+static size_t num_full;
+static Pending *pending;
+static size_t num_pending, pending_room;
+static size_t num_dropped, num_since_start;
+
+static __thread ActivityCall *current;
+static __thread External external[MOST_EXTERNAL_KINDS];
+static __thread CUptiResult last_error;
+
+/* ---- what goes wrong ---- */
+
+static long planted(const char *name) {
+    const char *text = getenv("SOFTWARE_GPU_CUPTI");
+    size_t length = strlen(name);
+    while (text && *text) {
+        if (!strncmp(text, name, length) && (!text[length] || strchr(",=", text[length])))
+            return text[length] == '=' ? strtol(text + length + 1, NULL, 10) : 1;
+        text = strchr(text, ',');
+        if (text) text++;
+    }
+    return 0;
+}
+static CUptiResult failed(CUptiResult code) { return last_error = code; }
+static int is_lost(void) {
+    size_t place = num_since_start++;
+    long first = planted("drop_first"), after = planted("drop_after"), every = planted("drop_every");
+    return (first && place < (size_t)first) || (after && place >= (size_t)after) ||
+           (every && place % every == 0);
+}
+
+/* ---- times: the device's are those of CLOCK_MONOTONIC, the answers those of whoever listens ---- */
+
+static uint64_t read_clock(clockid_t id) {
+    struct timespec now;
+    clock_gettime(id, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+static uint64_t device_now(void) { return read_clock(CLOCK_MONOTONIC); }
+static uint64_t user_now(void) {
+    return clock_of_user ? clock_of_user() : read_clock(CLOCK_REALTIME);
+}
+/* Both clocks at one moment: of several pairs that whose reading took least. */
+static ClockPair read_pair(void) {
+    ClockPair best = {0, 0};
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < 16; i++) {
+        uint64_t before = device_now(), theirs = user_now(), after = device_now();
+        if (after - before < least) {
+            least = after - before;
+            best = (ClockPair){before + (after - before) / 2, theirs};
+        }
+    }
+    return best;
+}
+static uint64_t in_their_clock(uint64_t ns, ClockPair now) {
+    double rate = 1;
+    if (clock_of_user && now.ours > first_pair.ours)
+        rate = (double)(now.theirs - first_pair.theirs) / (double)(now.ours - first_pair.ours);
+    return now.theirs + (int64_t)((double)((int64_t)ns - (int64_t)now.ours) * rate);
+}
+
+/* ---- buffers: those of whoever listens ---- */
+
+static size_t size_of(CUpti_ActivityKind kind) {
+    switch (kind) {
+    case CUPTI_ACTIVITY_KIND_KERNEL:
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: return sizeof(CUpti_ActivityKernel10);
+    case CUPTI_ACTIVITY_KIND_MEMCPY: return sizeof(CUpti_ActivityMemcpy6);
+    case CUPTI_ACTIVITY_KIND_MEMCPY2: return sizeof(CUpti_ActivityMemcpyPtoP4);
+    case CUPTI_ACTIVITY_KIND_MEMSET: return sizeof(CUpti_ActivityMemset4);
+    case CUPTI_ACTIVITY_KIND_DRIVER:
+    case CUPTI_ACTIVITY_KIND_RUNTIME: return sizeof(CUpti_ActivityAPI);
+    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: return sizeof(CUpti_ActivitySynchronization2);
+    case CUPTI_ACTIVITY_KIND_OVERHEAD: return sizeof(CUpti_ActivityOverhead3);
+    case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: return sizeof(CUpti_ActivityExternalCorrelation);
+    case CUPTI_ACTIVITY_KIND_CONTEXT: return sizeof(CUpti_ActivityContext3);
+    case CUPTI_ACTIVITY_KIND_STREAM: return sizeof(CUpti_ActivityStream);
+    default: return 0;
+    }
+}
+static int is_wanted(CUpti_ActivityKind kind) { return enabled[kind] && request; }
+static void write_down(const void *record);
+static void overhead(CUpti_ActivityOverheadKind kind, uint64_t start) {
+    CUpti_ActivityOverhead3 record = {
+        .kind = CUPTI_ACTIVITY_KIND_OVERHEAD, .overheadKind = kind,
+        .objectKind = CUPTI_ACTIVITY_OBJECT_PROCESS, .start = start, .end = user_now()};
+    record.objectId.pt.processId = getpid();
+    if (is_wanted(CUPTI_ACTIVITY_KIND_OVERHEAD)) write_down(&record);
+}
+/* Under the lock. */
+static void write_down(const void *record) {
+    size_t size = size_of(((const CUpti_Activity *)record)->kind);
+    if (filling.data && filling.used + size > filling.size) {
+        if (num_full == COUNT(full)) { num_dropped++; return; }
+        full[num_full++] = filling;
+        filling = (Buffer){0};
+    }
+    if (!filling.data) {
+        size_t most = 0;
+        uint64_t start = user_now();
+        request(&filling.data, &filling.size, &most);
+        if (!filling.data || filling.size < size) {
+            filling = (Buffer){0};
+            num_dropped++;
+            return;
+        }
+        overhead(CUPTI_ACTIVITY_OVERHEAD_CUPTI_RESOURCE, start);
+    }
+    memcpy(filling.data + filling.used, record, size);
+    filling.used += size;
+}
+
+/* ---- work of the device ---- */
+
+static void write_kernel(const Pending *one, uint64_t start, uint64_t end) {
+    const Activity *what = &one->what;
+    CUpti_ActivityKernel10 record = {
+        .kind = enabled[CUPTI_ACTIVITY_KIND_KERNEL] ? CUPTI_ACTIVITY_KIND_KERNEL
+                                                    : CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+        .registersPerThread = what->registers, .start = start, .end = end, .completed = end,
+        .deviceId = what->device, .contextId = CONTEXT(what->device), .streamId = what->stream,
+        .gridX = what->grid[0], .gridY = what->grid[1], .gridZ = what->grid[2],
+        .blockX = what->block[0], .blockY = what->block[1], .blockZ = what->block[2],
+        .staticSharedMemory = what->static_shared, .dynamicSharedMemory = what->dynamic_shared,
+        .sharedMemoryExecuted = what->static_shared + what->dynamic_shared,
+        .correlationId = one->correlation, .gridId = one->correlation, .name = what->name,
+        .graphId = what->graph, .graphNodeId = what->graph_node,
+        .channelID = what->stream, .channelType = CUPTI_CHANNEL_TYPE_COMPUTE};
+    write_down(&record);
+}
+static void write_copy(const Pending *one, uint64_t start, uint64_t end) {
+    const Activity *what = &one->what;
+    CUpti_ActivityMemcpy6 record = {
+        .kind = CUPTI_ACTIVITY_KIND_MEMCPY, .copyKind = what->copy_kind,
+        .srcKind = what->from_kind, .dstKind = what->to_kind,
+        .flags = CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC, .bytes = what->bytes, .start = start, .end = end,
+        .deviceId = what->device, .contextId = CONTEXT(what->device), .streamId = what->stream,
+        .correlationId = one->correlation, .graphId = what->graph, .graphNodeId = what->graph_node,
+        .channelID = what->stream, .channelType = CUPTI_CHANNEL_TYPE_ASYNC_MEMCPY, .copyCount = 1};
+    write_down(&record);
+}
+static void write_peer_copy(const Pending *one, uint64_t start, uint64_t end) {
+    const Activity *what = &one->what;
+    CUpti_ActivityMemcpyPtoP4 record = {
+        .kind = CUPTI_ACTIVITY_KIND_MEMCPY2, .copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_PTOP,
+        .srcKind = what->from_kind, .dstKind = what->to_kind,
+        .flags = CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC, .bytes = what->bytes, .start = start, .end = end,
+        .deviceId = what->device, .contextId = CONTEXT(what->device), .streamId = what->stream,
+        .srcDeviceId = what->device, .srcContextId = CONTEXT(what->device),
+        .dstDeviceId = what->peer, .dstContextId = CONTEXT(what->peer),
+        .correlationId = one->correlation, .graphId = what->graph, .graphNodeId = what->graph_node,
+        .channelID = what->stream, .channelType = CUPTI_CHANNEL_TYPE_ASYNC_MEMCPY};
+    write_down(&record);
+}
+static void write_set(const Pending *one, uint64_t start, uint64_t end) {
+    const Activity *what = &one->what;
+    CUpti_ActivityMemset4 record = {
+        .kind = CUPTI_ACTIVITY_KIND_MEMSET, .value = what->value, .bytes = what->bytes,
+        .start = start, .end = end, .deviceId = what->device, .contextId = CONTEXT(what->device),
+        .streamId = what->stream, .correlationId = one->correlation,
+        .flags = CUPTI_ACTIVITY_FLAG_MEMSET_ASYNC, .memoryKind = what->to_kind,
+        .graphId = what->graph, .graphNodeId = what->graph_node,
+        .channelID = what->stream, .channelType = CUPTI_CHANNEL_TYPE_COMPUTE};
+    write_down(&record);
+}
+static CUpti_ActivityKind kind_of(const Activity *what) {
+    switch (what->kind) {
+    case COPY: return what->peer >= 0 ? CUPTI_ACTIVITY_KIND_MEMCPY2 : CUPTI_ACTIVITY_KIND_MEMCPY;
+    case SET: return CUPTI_ACTIVITY_KIND_MEMSET;
+    default: return CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+    }
+}
+static int is_device_work_wanted(const Activity *what) {
+    CUpti_ActivityKind kind = kind_of(what);
+    return is_wanted(kind) ||
+           (what->kind == KERNEL && is_wanted(CUPTI_ACTIVITY_KIND_KERNEL)) ||
+           (kind == CUPTI_ACTIVITY_KIND_MEMCPY2 && is_wanted(CUPTI_ACTIVITY_KIND_MEMCPY));
+}
+static int by_stream(const void *one, const void *other) {
+    const Pending *a = one, *b = other;
+    if (a->what.stream != b->what.stream) return a->what.stream < b->what.stream ? 1 : -1;
+    return (a->what.end_ns > b->what.end_ns) - (a->what.end_ns < b->what.end_ns);
+}
+/* Under the lock: what has ended is written down, stream after stream; of what has not, if it must
+ * be, no times are known. */
+static void collect(int whole) {
+    static void (*const write[])(const Pending *, uint64_t, uint64_t) = {
+        [KERNEL] = write_kernel, [COPY] = write_copy, [SET] = write_set};
+    size_t num_left = 0, num_ended = 0;
+    ClockPair now = read_pair();
+    Pending *ended = malloc((num_pending + 1) * sizeof *ended);
+    for (size_t i = 0; i < num_pending; i++)
+        if (pending[i].what.end_ns <= now.ours || whole) ended[num_ended++] = pending[i];
+        else pending[num_left++] = pending[i];
+    num_pending = num_left;
+    qsort(ended, num_ended, sizeof *ended, by_stream);
+    for (size_t i = 0; i < num_ended; i++) {
+        const Activity *what = &ended[i].what;
+        int is_over = what->end_ns <= now.ours;
+        uint64_t start = is_over ? in_their_clock(what->start_ns, now) : 0;
+        uint64_t end = is_over ? in_their_clock(what->end_ns, now) : 0;
+        if (what->kind == COPY && what->peer >= 0) write_peer_copy(&ended[i], start, end);
+        else write[what->kind](&ended[i], start, end);
+    }
+    free(ended);
+}
+void activity_record(const Activity *what) {
+    if (!is_active) return;
+    pthread_mutex_lock(&lock);
+    if (!is_device_work_wanted(what)) {
+        pthread_mutex_unlock(&lock);
+        return;
+    }
+    if (is_lost()) {
+        num_dropped++;
+        pthread_mutex_unlock(&lock);
+        return;
+    }
+    if (num_pending == pending_room) {
+        pending_room = pending_room ? 2 * pending_room : 1024;
+        pending = realloc(pending, pending_room * sizeof *pending);
+    }
+    uint32_t correlation = current && current->correlation ? current->correlation
+                                                           : __sync_add_and_fetch(&last_correlation, 1);
+    pending[num_pending++] = (Pending){*what, correlation};
+    if (num_pending % DEVICE_BUFFER == 0) collect(0);
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- calls ---- */
+
+static uint32_t thread_id(void) {
+    return thread_id_type == CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM ? (uint32_t)gettid()
+                                                                  : (uint32_t)pthread_self();
+}
+static const char *name_of(enum activity_domain domain, uint32_t cbid) {
+    if (domain == RUNTIME_API) return cbid < COUNT(runtime_names) ? runtime_names[cbid] : NULL;
+    return cbid < COUNT(driver_names) ? driver_names[cbid] : NULL;
+}
+static void tell(const ActivityCall *call, CUpti_ApiCallbackSite site, int *returned) {
+    static __thread uint64_t data_of_listener;
+    CUpti_CallbackFunc function = listener;
+    if (!function || !listened[call->domain][call->cbid]) return;
+    char name[128];
+    const char *whole = name_of(call->domain, call->cbid);
+    snprintf(name, sizeof name, "%s", whole ? whole : "");
+    char *version = strrchr(name, '_');
+    if (version && version[1] == 'v') *version = '\0';
+    CUpti_CallbackData about = {
+        .callbackSite = site, .functionName = name, .functionReturnValue = returned,
+        .contextUid = CONTEXT(0), .correlationData = &data_of_listener,
+        .correlationId = call->correlation};
+    function(listener_data, call->domain == RUNTIME_API ? CUPTI_CB_DOMAIN_RUNTIME_API
+                                                        : CUPTI_CB_DOMAIN_DRIVER_API,
+             call->cbid, &about);
+}
+void activity_enter(ActivityCall *call, enum activity_domain domain, uint32_t cbid) {
+    *call = (ActivityCall){.domain = domain, .cbid = cbid};
+    if (!is_active || current || cbid >= MOST_CALLBACKS) return;
+    current = call;
+    call->correlation = __sync_add_and_fetch(&last_correlation, 1);
+    tell(call, CUPTI_API_ENTER, NULL);
+    call->began = user_now();
+}
+static void write_external(const ActivityCall *call) {
+    for (uint32_t kind = 0; kind < MOST_EXTERNAL_KINDS; kind++) {
+        const External *stack = &external[kind];
+        if (!stack->depth) continue;
+        CUpti_ActivityExternalCorrelation record = {
+            .kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, .externalKind = kind,
+            .externalId = stack->ids[stack->depth - 1], .correlationId = call->correlation};
+        write_down(&record);
+    }
+}
+void activity_exit(ActivityCall *call, int returned) {
+    if (current != call) return;
+    uint64_t end = user_now();
+    CUpti_ActivityKind kind = call->domain == RUNTIME_API ? CUPTI_ACTIVITY_KIND_RUNTIME
+                                                          : CUPTI_ACTIVITY_KIND_DRIVER;
+    pthread_mutex_lock(&lock);
+    if (is_wanted(kind) && !not_recorded[call->domain][call->cbid]) {
+        if (is_wanted(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION)) write_external(call);
+        CUpti_ActivityAPI record = {
+            .kind = kind, .cbid = call->cbid, .start = call->began, .end = end,
+            .processId = getpid(), .threadId = thread_id(), .correlationId = call->correlation,
+            .returnValue = returned};
+        write_down(&record);
+    }
+    pthread_mutex_unlock(&lock);
+    tell(call, CUPTI_API_EXIT, &returned);
+    current = NULL;
+}
+void activity_waited(int type, int device, uint32_t stream, uint32_t event, uint64_t start_ns,
+                     uint64_t end_ns) {
+    if (!is_active) return;
+    pthread_mutex_lock(&lock);
+    if (is_wanted(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION)) {
+        ClockPair now = read_pair();
+        CUpti_ActivitySynchronization2 record = {
+            .kind = CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, .type = type,
+            .start = in_their_clock(start_ns, now), .end = in_their_clock(end_ns, now),
+            .correlationId = current ? current->correlation : 0, .contextId = CONTEXT(device),
+            .streamId = stream, .cudaEventId = event};
+        write_down(&record);
+    }
+    pthread_mutex_unlock(&lock);
+}
+void activity_made_stream(int device, uint32_t stream, int priority, int non_blocking) {
+    if (!is_active) return;
+    pthread_mutex_lock(&lock);
+    CUpti_ActivityContext3 context = {
+        .kind = CUPTI_ACTIVITY_KIND_CONTEXT, .contextId = CONTEXT(device), .deviceId = device,
+        .computeApiKind = CUPTI_ACTIVITY_COMPUTE_API_CUDA, .nullStreamId = 7};
+    CUpti_ActivityStream record = {
+        .kind = CUPTI_ACTIVITY_KIND_STREAM, .contextId = CONTEXT(device), .streamId = stream,
+        .priority = priority, .correlationId = current ? current->correlation : 0,
+        .flag = non_blocking ? CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NON_BLOCKING
+                             : CUPTI_ACTIVITY_STREAM_CREATE_FLAG_DEFAULT};
+    if (stream == 7 && is_wanted(CUPTI_ACTIVITY_KIND_CONTEXT)) write_down(&context);
+    if (is_wanted(CUPTI_ACTIVITY_KIND_STREAM)) write_down(&record);
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- the activity interface ---- */
+
+static void note_whether_active(void) {
+    int any = listener != NULL;
+    for (int i = 0; i < MOST_KINDS; i++) any |= enabled[i];
+    is_active = any;
+}
+static int needs_permission(CUpti_ActivityKind kind) {
+    return kind == CUPTI_ACTIVITY_KIND_KERNEL || kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL ||
+           kind == CUPTI_ACTIVITY_KIND_MEMCPY || kind == CUPTI_ACTIVITY_KIND_MEMCPY2 ||
+           kind == CUPTI_ACTIVITY_KIND_MEMSET;
+}
+CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
+    if (kind >= MOST_KINDS || !size_of(kind)) return failed(CUPTI_ERROR_INVALID_KIND);
+    if (needs_permission(kind) && planted("refused"))
+        return failed(CUPTI_ERROR_INSUFFICIENT_PRIVILEGES);
+    pthread_mutex_lock(&lock);
+    if (!enabled[kind] && needs_permission(kind)) num_since_start = 0;
+    enabled[kind] = 1;
+    note_whether_active();
+    pthread_mutex_unlock(&lock);
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
+    if (kind >= MOST_KINDS || !size_of(kind)) return failed(CUPTI_ERROR_INVALID_KIND);
+    pthread_mutex_lock(&lock);
+    enabled[kind] = 0;
+    note_whether_active();
+    pthread_mutex_unlock(&lock);
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivityEnableContext(CUcontext context, CUpti_ActivityKind kind) {
+    return cuptiActivityEnable(kind);
+}
+CUptiResult cuptiActivityDisableContext(CUcontext context, CUpti_ActivityKind kind) {
+    return cuptiActivityDisable(kind);
+}
+static CUptiResult record_call(enum activity_domain domain, CUpti_CallbackId cbid, uint8_t enable) {
+    if (cbid >= MOST_CALLBACKS || !name_of(domain, cbid))
+        return failed(CUPTI_ERROR_INVALID_PARAMETER);
+    not_recorded[domain][cbid] = !enable;
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId cbid, uint8_t enable) {
+    return record_call(RUNTIME_API, cbid, enable);
+}
+CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId cbid, uint8_t enable) {
+    return record_call(DRIVER_API, cbid, enable);
+}
+CUptiResult cuptiActivityEnableCudaEventDeviceTimestamps(uint8_t enable) { return CUPTI_SUCCESS; }
+CUptiResult cuptiActivityEnableLatencyTimestamps(uint8_t enable) { return CUPTI_SUCCESS; }
+CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc asked,
+                                           CUpti_BuffersCallbackCompleteFunc completed) {
+    if (!asked || !completed) return failed(CUPTI_ERROR_INVALID_PARAMETER);
+    request = asked;
+    complete = completed;
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc read) {
+    if (!read) return failed(CUPTI_ERROR_INVALID_PARAMETER);
+    pthread_mutex_lock(&lock);
+    if (clock_of_user != read) {
+        clock_of_user = read;
+        first_pair = read_pair();
+    }
+    pthread_mutex_unlock(&lock);
+    return CUPTI_SUCCESS;
+}
+/* Buffers go back from the last to the first, none while the lock is held. */
+CUptiResult cuptiActivityFlushAll(uint32_t flag) {
+    static Buffer ready[COUNT(full) + 1];
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+    if (!complete) return failed(CUPTI_ERROR_INVALID_OPERATION);
+    pthread_mutex_lock(&one_at_a_time);
+    pthread_mutex_lock(&lock);
+    uint64_t start = user_now();
+    size_t num_ready = 0;
+    if (request) {
+        collect(flag & CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+        if (filling.data) overhead(CUPTI_ACTIVITY_OVERHEAD_CUPTI_BUFFER_FLUSH, start);
+    }
+    if (filling.data) ready[num_ready++] = filling;
+    while (num_full) ready[num_ready++] = full[--num_full];
+    filling = (Buffer){0};
+    num_since_start = 0;
+    pthread_mutex_unlock(&lock);
+    for (size_t i = 0; i < num_ready; i++)
+        complete(NULL, 0, ready[i].data, ready[i].size, ready[i].used);
+    pthread_mutex_unlock(&one_at_a_time);
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivityFlush(CUcontext context, uint32_t stream, uint32_t flag) {
+    return cuptiActivityFlushAll(flag);
+}
+CUptiResult cuptiActivityFlushPeriod(uint32_t ms) { return CUPTI_SUCCESS; }
+CUptiResult cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, CUpti_Activity **record) {
+    if (!buffer || !record) return failed(CUPTI_ERROR_INVALID_PARAMETER);
+    uint8_t *next = *record ? (uint8_t *)*record + size_of((*record)->kind) : buffer;
+    if (next >= buffer + valid) return CUPTI_ERROR_MAX_LIMIT_REACHED;
+    CUpti_Activity *found = (CUpti_Activity *)next;
+    if (!size_of(found->kind)) return failed(CUPTI_ERROR_INVALID_KIND);
+    *record = found;
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext context, uint32_t stream, size_t *dropped) {
+    pthread_mutex_lock(&lock);
+    *dropped = num_dropped;
+    num_dropped = 0;
+    pthread_mutex_unlock(&lock);
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute name, size_t *size, void *value) {
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivityPushExternalCorrelationId(CUpti_ExternalCorrelationKind kind, uint64_t id) {
+    if (kind >= MOST_EXTERNAL_KINDS) return failed(CUPTI_ERROR_INVALID_PARAMETER);
+    External *stack = &external[kind];
+    if (stack->depth == DEEPEST) return failed(CUPTI_ERROR_OUT_OF_MEMORY);
+    stack->ids[stack->depth++] = id;
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind kind, uint64_t *last) {
+    if (kind >= MOST_EXTERNAL_KINDS) return failed(CUPTI_ERROR_INVALID_PARAMETER);
+    External *stack = &external[kind];
+    if (!stack->depth) return failed(CUPTI_ERROR_QUEUE_EMPTY);
+    uint64_t id = stack->ids[--stack->depth];
+    if (last) *last = id;
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType type) {
+    thread_id_type = type;
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiGetTimestamp(uint64_t *time) {
+    *time = user_now();
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiGetVersion(uint32_t *version) {
+    *version = CUPTI_API_VERSION;
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiGetLastError(void) {
+    CUptiResult code = last_error;
+    last_error = CUPTI_SUCCESS;
+    return code;
+}
+CUptiResult cuptiGetResultString(CUptiResult code, const char **text) {
+    static const char *const words[] = {
+        [CUPTI_SUCCESS] = "CUPTI_SUCCESS",
+        [CUPTI_ERROR_INVALID_PARAMETER] = "CUPTI_ERROR_INVALID_PARAMETER",
+        [CUPTI_ERROR_INVALID_OPERATION] = "CUPTI_ERROR_INVALID_OPERATION",
+        [CUPTI_ERROR_OUT_OF_MEMORY] = "CUPTI_ERROR_OUT_OF_MEMORY",
+        [CUPTI_ERROR_MAX_LIMIT_REACHED] = "CUPTI_ERROR_MAX_LIMIT_REACHED",
+        [CUPTI_ERROR_QUEUE_EMPTY] = "CUPTI_ERROR_QUEUE_EMPTY",
+        [CUPTI_ERROR_INVALID_KIND] = "CUPTI_ERROR_INVALID_KIND",
+        [CUPTI_ERROR_INSUFFICIENT_PRIVILEGES] = "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES",
+        [CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED] =
+            "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"};
+    *text = (size_t)code < COUNT(words) && words[code] ? words[code] : "CUPTI_ERROR_UNKNOWN";
+    return CUPTI_SUCCESS;
+}
+
+/* ---- the callback interface ---- */
+
+static int domain_of(CUpti_CallbackDomain domain) {
+    return domain == CUPTI_CB_DOMAIN_RUNTIME_API  ? RUNTIME_API
+           : domain == CUPTI_CB_DOMAIN_DRIVER_API ? DRIVER_API
+                                                  : -1;
+}
+CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback, void *data) {
+    if (!subscriber || !callback) return failed(CUPTI_ERROR_INVALID_PARAMETER);
+    if (planted("refused")) return failed(CUPTI_ERROR_INSUFFICIENT_PRIVILEGES);
+    if (listener) return failed(CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
+    listener = callback;
+    listener_data = data;
+    *subscriber = (CUpti_SubscriberHandle)&listener;
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle subscriber) {
+    listener = NULL;
+    memset(listened, 0, sizeof listened);
+    note_whether_active();
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiEnableCallback(uint32_t enable, CUpti_SubscriberHandle subscriber,
+                                CUpti_CallbackDomain domain, CUpti_CallbackId cbid) {
+    int own = domain_of(domain);
+    if (own >= 0 && cbid >= MOST_CALLBACKS) return failed(CUPTI_ERROR_INVALID_PARAMETER);
+    if (own >= 0) listened[own][cbid] = enable != 0;
+    note_whether_active();
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiEnableDomain(uint32_t enable, CUpti_SubscriberHandle subscriber,
+                              CUpti_CallbackDomain domain) {
+    int own = domain_of(domain);
+    if (own >= 0) memset(listened[own], enable != 0, sizeof listened[own]);
+    note_whether_active();
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t cbid, const char **name) {
+    int own = domain_of(domain);
+    *name = own >= 0 ? name_of(own, cbid) : NULL;
+    return *name ? CUPTI_SUCCESS : failed(CUPTI_ERROR_INVALID_PARAMETER);
+}
+CUptiResult cuptiFinalize(void) {
+    pthread_mutex_lock(&lock);
+    memset(enabled, 0, sizeof enabled);
+    memset(listened, 0, sizeof listened);
+    listener = NULL;
+    clock_of_user = NULL;
+    num_pending = 0;
+    note_whether_active();
+    pthread_mutex_unlock(&lock);
+    return CUPTI_SUCCESS;
+}
