@@ -1,4 +1,5 @@
-/* CUPTI's activity and callback interfaces, as far as kineto and its like ask.
+/* CUPTI's activity and callback interfaces, as far as kineto and its like ask. Listeners hear of calls
+ * when they end, not when they begin.
  *
  * Calls are written down as they return; work on the device only when somebody flushes, or when
  * much of it has ended: late, stream after stream, as the real one delivers its device buffers.
@@ -11,7 +12,7 @@
  *     drop_every=10    each tenth is lost
  */
 #define _GNU_SOURCE
-#include "activity.h"
+#include "software_gpu.h"
 #include "callback_names.h" /* made of the headers by library.py */
 #include <cupti.h>
 #include <pthread.h>
@@ -26,11 +27,10 @@
 #define MOST_EXTERNAL_KINDS 8
 #define DEEPEST 256
 #define DEVICE_BUFFER 16384 /* records of the device that wait before they are written down */
-#define CONTEXT(device) ((uint32_t)(device) + 1)
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 typedef struct Buffer { uint8_t *data; size_t size, used; } Buffer;
-typedef struct { Activity what; uint32_t correlation; } Pending;
+enum domain { DRIVER_API, RUNTIME_API };
 typedef struct { uint64_t ids[DEEPEST]; int depth; } External;
 typedef struct { uint64_t ours, theirs; } ClockPair;
 
@@ -44,15 +44,12 @@ static uint8_t listened[2][MOST_CALLBACKS];
 static CUpti_CallbackFunc listener;
 static void *listener_data;
 static CUpti_ActivityThreadIdType thread_id_type;
-static volatile int is_active;
-static uint32_t last_correlation;
 static Buffer filling, full[1024];
 static size_t num_full;
-static Pending *pending;
+static struct activity *pending;
 static size_t num_pending, pending_room;
 static size_t num_dropped, num_since_start;
 
-static __thread ActivityCall *current;
 static __thread External external[MOST_EXTERNAL_KINDS];
 static __thread CUptiResult last_error;
 
@@ -71,8 +68,13 @@ static long planted(const char *name) {
 }
 static CUptiResult failed(CUptiResult code) { return last_error = code; }
 static int is_lost(void) {
+    static long first = -1, after, every;
     size_t place = num_since_start++;
-    long first = planted("drop_first"), after = planted("drop_after"), every = planted("drop_every");
+    if (first < 0) {
+        after = planted("drop_after");
+        every = planted("drop_every");
+        first = planted("drop_first");
+    }
     return (first && place < (size_t)first) || (after && place >= (size_t)after) ||
            (every && place % every == 0);
 }
@@ -84,7 +86,6 @@ static uint64_t read_clock(clockid_t id) {
     clock_gettime(id, &now);
     return (uint64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
-static uint64_t device_now(void) { return read_clock(CLOCK_MONOTONIC); }
 static uint64_t user_now(void) {
     return clock_of_user ? clock_of_user() : read_clock(CLOCK_REALTIME);
 }
@@ -93,7 +94,7 @@ static ClockPair read_pair(void) {
     ClockPair best = {0, 0};
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < 16; i++) {
-        uint64_t before = device_now(), theirs = user_now(), after = device_now();
+        uint64_t before = (uint64_t)now_ns(), theirs = user_now(), after = (uint64_t)now_ns();
         if (after - before < least) {
             least = after - before;
             best = (ClockPair){before + (after - before) / 2, theirs};
@@ -122,8 +123,7 @@ static size_t size_of(CUpti_ActivityKind kind) {
     case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: return sizeof(CUpti_ActivitySynchronization2);
     case CUPTI_ACTIVITY_KIND_OVERHEAD: return sizeof(CUpti_ActivityOverhead3);
     case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: return sizeof(CUpti_ActivityExternalCorrelation);
-    case CUPTI_ACTIVITY_KIND_CONTEXT: return sizeof(CUpti_ActivityContext3);
-    case CUPTI_ACTIVITY_KIND_STREAM: return sizeof(CUpti_ActivityStream);
+    case CUPTI_ACTIVITY_KIND_CUDA_EVENT: return sizeof(CUpti_ActivityCudaEvent2);
     default: return 0;
     }
 }
@@ -161,213 +161,225 @@ static void write_down(const void *record) {
 
 /* ---- work of the device ---- */
 
-static void write_kernel(const Pending *one, uint64_t start, uint64_t end) {
-    const Activity *what = &one->what;
+static CUpti_ActivityMemoryKind memory_kind(enum place place) {
+    return place == PAGEABLE ? CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE
+           : place == PINNED ? CUPTI_ACTIVITY_MEMORY_KIND_PINNED
+                             : CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+}
+static void write_kernel(const struct activity *what, uint64_t start, uint64_t end) {
+    const struct kernel *kernel = &what->kernel;
     CUpti_ActivityKernel10 record = {
         .kind = enabled[CUPTI_ACTIVITY_KIND_KERNEL] ? CUPTI_ACTIVITY_KIND_KERNEL
                                                     : CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-        .registersPerThread = what->registers, .start = start, .end = end, .completed = end,
-        .deviceId = what->device, .contextId = CONTEXT(what->device), .streamId = what->stream,
-        .gridX = what->grid[0], .gridY = what->grid[1], .gridZ = what->grid[2],
-        .blockX = what->block[0], .blockY = what->block[1], .blockZ = what->block[2],
-        .staticSharedMemory = what->static_shared, .dynamicSharedMemory = what->dynamic_shared,
-        .sharedMemoryExecuted = what->static_shared + what->dynamic_shared,
-        .correlationId = one->correlation, .gridId = one->correlation, .name = what->name,
-        .graphId = what->graph, .graphNodeId = what->graph_node,
+        .registersPerThread = kernel->registers, .start = start, .end = end, .completed = end,
+        .deviceId = what->device, .contextId = what->context, .streamId = what->stream,
+        .gridX = kernel->grid[0], .gridY = kernel->grid[1], .gridZ = kernel->grid[2],
+        .blockX = kernel->block[0], .blockY = kernel->block[1], .blockZ = kernel->block[2],
+        .staticSharedMemory = kernel->shared_static, .dynamicSharedMemory = kernel->shared_dynamic,
+        .sharedMemoryExecuted = kernel->shared_static + kernel->shared_dynamic,
+        .correlationId = what->correlation, .gridId = what->correlation, .name = what->name,
+        .graphId = what->graph, .graphNodeId = what->node,
         .channelID = what->stream, .channelType = CUPTI_CHANNEL_TYPE_COMPUTE};
     write_down(&record);
 }
-static void write_copy(const Pending *one, uint64_t start, uint64_t end) {
-    const Activity *what = &one->what;
+static void write_copy(const struct activity *what, uint64_t start, uint64_t end) {
+    static const CUpti_ActivityMemcpyKind kinds[2][2] = {
+        {CUPTI_ACTIVITY_MEMCPY_KIND_HTOH, CUPTI_ACTIVITY_MEMCPY_KIND_HTOD},
+        {CUPTI_ACTIVITY_MEMCPY_KIND_DTOH, CUPTI_ACTIVITY_MEMCPY_KIND_DTOD}};
     CUpti_ActivityMemcpy6 record = {
-        .kind = CUPTI_ACTIVITY_KIND_MEMCPY, .copyKind = what->copy_kind,
-        .srcKind = what->from_kind, .dstKind = what->to_kind,
+        .kind = CUPTI_ACTIVITY_KIND_MEMCPY,
+        .copyKind = kinds[what->from == ON_DEVICE][what->to == ON_DEVICE],
+        .srcKind = memory_kind(what->from), .dstKind = memory_kind(what->to),
         .flags = CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC, .bytes = what->bytes, .start = start, .end = end,
-        .deviceId = what->device, .contextId = CONTEXT(what->device), .streamId = what->stream,
-        .correlationId = one->correlation, .graphId = what->graph, .graphNodeId = what->graph_node,
+        .deviceId = what->device, .contextId = what->context, .streamId = what->stream,
+        .correlationId = what->correlation, .graphId = what->graph, .graphNodeId = what->node,
         .channelID = what->stream, .channelType = CUPTI_CHANNEL_TYPE_ASYNC_MEMCPY, .copyCount = 1};
     write_down(&record);
 }
-static void write_peer_copy(const Pending *one, uint64_t start, uint64_t end) {
-    const Activity *what = &one->what;
+static void write_peer_copy(const struct activity *what, uint64_t start, uint64_t end) {
     CUpti_ActivityMemcpyPtoP4 record = {
         .kind = CUPTI_ACTIVITY_KIND_MEMCPY2, .copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_PTOP,
-        .srcKind = what->from_kind, .dstKind = what->to_kind,
+        .srcKind = memory_kind(ON_DEVICE), .dstKind = memory_kind(ON_DEVICE),
         .flags = CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC, .bytes = what->bytes, .start = start, .end = end,
-        .deviceId = what->device, .contextId = CONTEXT(what->device), .streamId = what->stream,
-        .srcDeviceId = what->device, .srcContextId = CONTEXT(what->device),
-        .dstDeviceId = what->peer, .dstContextId = CONTEXT(what->peer),
-        .correlationId = one->correlation, .graphId = what->graph, .graphNodeId = what->graph_node,
+        .deviceId = what->device, .contextId = what->context, .streamId = what->stream,
+        .srcDeviceId = what->peer, .srcContextId = what->peer + 1,
+        .dstDeviceId = what->device, .dstContextId = what->context,
+        .correlationId = what->correlation, .graphId = what->graph, .graphNodeId = what->node,
         .channelID = what->stream, .channelType = CUPTI_CHANNEL_TYPE_ASYNC_MEMCPY};
     write_down(&record);
 }
-static void write_set(const Pending *one, uint64_t start, uint64_t end) {
-    const Activity *what = &one->what;
+static void write_fill(const struct activity *what, uint64_t start, uint64_t end) {
     CUpti_ActivityMemset4 record = {
         .kind = CUPTI_ACTIVITY_KIND_MEMSET, .value = what->value, .bytes = what->bytes,
-        .start = start, .end = end, .deviceId = what->device, .contextId = CONTEXT(what->device),
-        .streamId = what->stream, .correlationId = one->correlation,
-        .flags = CUPTI_ACTIVITY_FLAG_MEMSET_ASYNC, .memoryKind = what->to_kind,
-        .graphId = what->graph, .graphNodeId = what->graph_node,
+        .start = start, .end = end, .deviceId = what->device, .contextId = what->context,
+        .streamId = what->stream, .correlationId = what->correlation,
+        .flags = CUPTI_ACTIVITY_FLAG_MEMSET_ASYNC, .memoryKind = memory_kind(ON_DEVICE),
+        .graphId = what->graph, .graphNodeId = what->node,
         .channelID = what->stream, .channelType = CUPTI_CHANNEL_TYPE_COMPUTE};
     write_down(&record);
 }
-static CUpti_ActivityKind kind_of(const Activity *what) {
+/* The flag that asks for records of copies asks for those between devices too. */
+static int is_work_wanted(const struct activity *what) {
     switch (what->kind) {
-    case COPY: return what->peer >= 0 ? CUPTI_ACTIVITY_KIND_MEMCPY2 : CUPTI_ACTIVITY_KIND_MEMCPY;
-    case SET: return CUPTI_ACTIVITY_KIND_MEMSET;
-    default: return CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+    case KERNEL_ACTIVITY:
+        return is_wanted(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) || is_wanted(CUPTI_ACTIVITY_KIND_KERNEL);
+    case COPY_ACTIVITY:
+        return is_wanted(CUPTI_ACTIVITY_KIND_MEMCPY) ||
+               (what->peer >= 0 && is_wanted(CUPTI_ACTIVITY_KIND_MEMCPY2));
+    default: return is_wanted(CUPTI_ACTIVITY_KIND_MEMSET);
     }
 }
-static int is_device_work_wanted(const Activity *what) {
-    CUpti_ActivityKind kind = kind_of(what);
-    return is_wanted(kind) ||
-           (what->kind == KERNEL && is_wanted(CUPTI_ACTIVITY_KIND_KERNEL)) ||
-           (kind == CUPTI_ACTIVITY_KIND_MEMCPY2 && is_wanted(CUPTI_ACTIVITY_KIND_MEMCPY));
+static void write_work(const struct activity *what, ClockPair now) {
+    int is_over = (uint64_t)what->end_ns <= now.ours;
+    uint64_t start = is_over ? in_their_clock(what->start_ns, now) : 0;
+    uint64_t end = is_over ? in_their_clock(what->end_ns, now) : 0;
+    if (what->kind == KERNEL_ACTIVITY) write_kernel(what, start, end);
+    else if (what->kind == FILL_ACTIVITY) write_fill(what, start, end);
+    else if (what->peer >= 0) write_peer_copy(what, start, end);
+    else write_copy(what, start, end);
 }
 static int by_stream(const void *one, const void *other) {
-    const Pending *a = one, *b = other;
-    if (a->what.stream != b->what.stream) return a->what.stream < b->what.stream ? 1 : -1;
-    return (a->what.end_ns > b->what.end_ns) - (a->what.end_ns < b->what.end_ns);
+    const struct activity *a = one, *b = other;
+    if (a->device != b->device) return a->device < b->device ? 1 : -1;
+    if (a->stream != b->stream) return a->stream < b->stream ? 1 : -1;
+    return (a->end_ns > b->end_ns) - (a->end_ns < b->end_ns);
 }
 /* Under the lock: what has ended is written down, stream after stream; of what has not, if it must
  * be, no times are known. */
 static void collect(int whole) {
-    static void (*const write[])(const Pending *, uint64_t, uint64_t) = {
-        [KERNEL] = write_kernel, [COPY] = write_copy, [SET] = write_set};
     size_t num_left = 0, num_ended = 0;
     ClockPair now = read_pair();
-    Pending *ended = malloc((num_pending + 1) * sizeof *ended);
+    struct activity *ended = malloc((num_pending + 1) * sizeof *ended);
     for (size_t i = 0; i < num_pending; i++)
-        if (pending[i].what.end_ns <= now.ours || whole) ended[num_ended++] = pending[i];
+        if ((uint64_t)pending[i].end_ns <= now.ours || whole) ended[num_ended++] = pending[i];
         else pending[num_left++] = pending[i];
     num_pending = num_left;
     qsort(ended, num_ended, sizeof *ended, by_stream);
-    for (size_t i = 0; i < num_ended; i++) {
-        const Activity *what = &ended[i].what;
-        int is_over = what->end_ns <= now.ours;
-        uint64_t start = is_over ? in_their_clock(what->start_ns, now) : 0;
-        uint64_t end = is_over ? in_their_clock(what->end_ns, now) : 0;
-        if (what->kind == COPY && what->peer >= 0) write_peer_copy(&ended[i], start, end);
-        else write[what->kind](&ended[i], start, end);
-    }
+    for (size_t i = 0; i < num_ended; i++) write_work(&ended[i], now);
     free(ended);
 }
-void activity_record(const Activity *what) {
-    if (!is_active) return;
-    pthread_mutex_lock(&lock);
-    if (!is_device_work_wanted(what)) {
-        pthread_mutex_unlock(&lock);
-        return;
-    }
+/* Under the lock. */
+static void keep_work(const struct activity *what) {
+    if (!is_work_wanted(what)) return;
     if (is_lost()) {
         num_dropped++;
-        pthread_mutex_unlock(&lock);
         return;
     }
     if (num_pending == pending_room) {
         pending_room = pending_room ? 2 * pending_room : 1024;
         pending = realloc(pending, pending_room * sizeof *pending);
     }
-    uint32_t correlation = current && current->correlation ? current->correlation
-                                                           : __sync_add_and_fetch(&last_correlation, 1);
-    pending[num_pending++] = (Pending){*what, correlation};
+    pending[num_pending++] = *what;
     if (num_pending % DEVICE_BUFFER == 0) collect(0);
-    pthread_mutex_unlock(&lock);
 }
 
-/* ---- calls ---- */
+/* ---- calls and waits ---- */
 
 static uint32_t thread_id(void) {
     return thread_id_type == CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM ? (uint32_t)gettid()
                                                                   : (uint32_t)pthread_self();
 }
-static const char *name_of(enum activity_domain domain, uint32_t cbid) {
+static enum domain domain_of(const struct activity *call) {
+    return call->is_driver_call ? DRIVER_API : RUNTIME_API;
+}
+static const char *name_of(enum domain domain, uint32_t cbid) {
     if (domain == RUNTIME_API) return cbid < COUNT(runtime_names) ? runtime_names[cbid] : NULL;
     return cbid < COUNT(driver_names) ? driver_names[cbid] : NULL;
 }
-static void tell(const ActivityCall *call, CUpti_ApiCallbackSite site, int *returned) {
+/* The number of a call: names of the runtime carry the version in which they came, of which the first
+ * is meant. 0: CUPTI does not know it. */
+static uint32_t number_of(enum domain domain, const char *call) {
+    size_t length = strlen(call), num = domain == RUNTIME_API ? COUNT(runtime_names) : COUNT(driver_names);
+    for (uint32_t cbid = 1; cbid < num; cbid++) {
+        const char *name = name_of(domain, cbid);
+        if (name && !strncmp(name, call, length) && (!name[length] || !strncmp(name + length, "_v", 2)))
+            return cbid;
+    }
+    return 0;
+}
+/* Under the lock. */
+static uint32_t cbid_of(const struct activity *call) {
+    static struct { const char *name; uint32_t cbid; } known[2][MOST_CALLBACKS];
+    enum domain domain = domain_of(call);
+    size_t place = ((uintptr_t)call->name >> 1) % MOST_CALLBACKS; /* names are constants: their places tell them apart */
+    if (known[domain][place].name != call->name) {
+        known[domain][place].cbid = number_of(domain, call->name);
+        known[domain][place].name = call->name;
+    }
+    return known[domain][place].cbid;
+}
+static void tell_listener(const struct activity *call, uint32_t cbid) {
     static __thread uint64_t data_of_listener;
+    enum domain domain = domain_of(call);
     CUpti_CallbackFunc function = listener;
-    if (!function || !listened[call->domain][call->cbid]) return;
-    char name[128];
-    const char *whole = name_of(call->domain, call->cbid);
-    snprintf(name, sizeof name, "%s", whole ? whole : "");
-    char *version = strrchr(name, '_');
-    if (version && version[1] == 'v') *version = '\0';
+    if (!function || !listened[domain][cbid]) return;
+    int returned = call->result;
     CUpti_CallbackData about = {
-        .callbackSite = site, .functionName = name, .functionReturnValue = returned,
-        .contextUid = CONTEXT(0), .correlationData = &data_of_listener,
+        .callbackSite = CUPTI_API_EXIT, .functionName = call->name, .functionReturnValue = &returned,
+        .contextUid = call->context, .correlationData = &data_of_listener,
         .correlationId = call->correlation};
-    function(listener_data, call->domain == RUNTIME_API ? CUPTI_CB_DOMAIN_RUNTIME_API
-                                                        : CUPTI_CB_DOMAIN_DRIVER_API,
-             call->cbid, &about);
+    function(listener_data,
+             domain == RUNTIME_API ? CUPTI_CB_DOMAIN_RUNTIME_API : CUPTI_CB_DOMAIN_DRIVER_API, cbid, &about);
 }
-void activity_enter(ActivityCall *call, enum activity_domain domain, uint32_t cbid) {
-    *call = (ActivityCall){.domain = domain, .cbid = cbid};
-    if (!is_active || current || cbid >= MOST_CALLBACKS) return;
-    current = call;
-    call->correlation = __sync_add_and_fetch(&last_correlation, 1);
-    tell(call, CUPTI_API_ENTER, NULL);
-    call->began = user_now();
-}
-static void write_external(const ActivityCall *call) {
+static void write_external(uint32_t correlation) {
     for (uint32_t kind = 0; kind < MOST_EXTERNAL_KINDS; kind++) {
         const External *stack = &external[kind];
         if (!stack->depth) continue;
         CUpti_ActivityExternalCorrelation record = {
             .kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, .externalKind = kind,
-            .externalId = stack->ids[stack->depth - 1], .correlationId = call->correlation};
+            .externalId = stack->ids[stack->depth - 1], .correlationId = correlation};
         write_down(&record);
     }
 }
-void activity_exit(ActivityCall *call, int returned) {
-    if (current != call) return;
-    uint64_t end = user_now();
-    CUpti_ActivityKind kind = call->domain == RUNTIME_API ? CUPTI_ACTIVITY_KIND_RUNTIME
-                                                          : CUPTI_ACTIVITY_KIND_DRIVER;
-    pthread_mutex_lock(&lock);
-    if (is_wanted(kind) && !not_recorded[call->domain][call->cbid]) {
-        if (is_wanted(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION)) write_external(call);
-        CUpti_ActivityAPI record = {
-            .kind = kind, .cbid = call->cbid, .start = call->began, .end = end,
-            .processId = getpid(), .threadId = thread_id(), .correlationId = call->correlation,
-            .returnValue = returned};
-        write_down(&record);
-    }
-    pthread_mutex_unlock(&lock);
-    tell(call, CUPTI_API_EXIT, &returned);
-    current = NULL;
+/* Under the lock. */
+static void write_call(const struct activity *call, uint32_t cbid) {
+    enum domain domain = domain_of(call);
+    CUpti_ActivityKind kind = domain == RUNTIME_API ? CUPTI_ACTIVITY_KIND_RUNTIME : CUPTI_ACTIVITY_KIND_DRIVER;
+    if (!is_wanted(kind) || not_recorded[domain][cbid]) return;
+    if (is_wanted(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION)) write_external(call->correlation);
+    ClockPair now = read_pair();
+    CUpti_ActivityAPI record = {
+        .kind = kind, .cbid = cbid, .start = in_their_clock(call->start_ns, now),
+        .end = in_their_clock(call->end_ns, now), .processId = getpid(), .threadId = thread_id(),
+        .correlationId = call->correlation, .returnValue = call->result};
+    write_down(&record);
 }
-void activity_waited(int type, int device, uint32_t stream, uint32_t event, uint64_t start_ns,
-                     uint64_t end_ns) {
-    if (!is_active) return;
-    pthread_mutex_lock(&lock);
-    if (is_wanted(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION)) {
-        ClockPair now = read_pair();
-        CUpti_ActivitySynchronization2 record = {
-            .kind = CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, .type = type,
-            .start = in_their_clock(start_ns, now), .end = in_their_clock(end_ns, now),
-            .correlationId = current ? current->correlation : 0, .contextId = CONTEXT(device),
-            .streamId = stream, .cudaEventId = event};
-        write_down(&record);
-    }
-    pthread_mutex_unlock(&lock);
+/* Under the lock. */
+static void write_wait(const struct activity *wait) {
+    static const CUpti_ActivitySynchronizationType types[] = {
+        [WAIT_EVENT] = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE,
+        [WAIT_STREAM_FOR_EVENT] = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT,
+        [WAIT_STREAM] = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE,
+        [WAIT_DEVICE] = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE};
+    if (!is_wanted(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION)) return;
+    ClockPair now = read_pair();
+    int names_stream = wait->waited_for == WAIT_STREAM || wait->waited_for == WAIT_STREAM_FOR_EVENT;
+    CUpti_ActivitySynchronization2 record = {
+        .kind = CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, .type = types[wait->waited_for],
+        .start = in_their_clock(wait->start_ns, now), .end = in_their_clock(wait->end_ns, now),
+        .correlationId = wait->correlation, .contextId = wait->context,
+        .streamId = names_stream ? wait->stream : (uint32_t)CUPTI_SYNCHRONIZATION_INVALID_VALUE,
+        .cudaEventId = wait->event ? wait->event : (uint32_t)CUPTI_SYNCHRONIZATION_INVALID_VALUE};
+    write_down(&record);
 }
-void activity_made_stream(int device, uint32_t stream, int priority, int non_blocking) {
-    if (!is_active) return;
+/* Under the lock. */
+static void write_event(const struct activity *event) {
+    if (!is_wanted(CUPTI_ACTIVITY_KIND_CUDA_EVENT)) return;
+    CUpti_ActivityCudaEvent2 record = {
+        .kind = CUPTI_ACTIVITY_KIND_CUDA_EVENT, .correlationId = event->correlation,
+        .contextId = event->context, .streamId = event->stream, .eventId = event->event,
+        .deviceId = event->device, .deviceTimestamp = in_their_clock(event->end_ns, read_pair())};
+    write_down(&record);
+}
+static void hear(const struct activity *what) {
     pthread_mutex_lock(&lock);
-    CUpti_ActivityContext3 context = {
-        .kind = CUPTI_ACTIVITY_KIND_CONTEXT, .contextId = CONTEXT(device), .deviceId = device,
-        .computeApiKind = CUPTI_ACTIVITY_COMPUTE_API_CUDA, .nullStreamId = 7};
-    CUpti_ActivityStream record = {
-        .kind = CUPTI_ACTIVITY_KIND_STREAM, .contextId = CONTEXT(device), .streamId = stream,
-        .priority = priority, .correlationId = current ? current->correlation : 0,
-        .flag = non_blocking ? CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NON_BLOCKING
-                             : CUPTI_ACTIVITY_STREAM_CREATE_FLAG_DEFAULT};
-    if (stream == 7 && is_wanted(CUPTI_ACTIVITY_KIND_CONTEXT)) write_down(&context);
-    if (is_wanted(CUPTI_ACTIVITY_KIND_STREAM)) write_down(&record);
+    uint32_t cbid = what->kind == CALL_ACTIVITY ? cbid_of(what) : 0;
+    if (what->kind == CALL_ACTIVITY) write_call(what, cbid);
+    else if (what->kind == WAIT_ACTIVITY) write_wait(what);
+    else if (what->kind == EVENT_ACTIVITY) write_event(what);
+    else keep_work(what);
     pthread_mutex_unlock(&lock);
+    if (what->kind == CALL_ACTIVITY) tell_listener(what, cbid);
 }
 
 /* ---- the activity interface ---- */
@@ -375,7 +387,7 @@ void activity_made_stream(int device, uint32_t stream, int priority, int non_blo
 static void note_whether_active(void) {
     int any = listener != NULL;
     for (int i = 0; i < MOST_KINDS; i++) any |= enabled[i];
-    is_active = any;
+    record_activity = any ? hear : NULL;
 }
 static int needs_permission(CUpti_ActivityKind kind) {
     return kind == CUPTI_ACTIVITY_KIND_KERNEL || kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL ||
@@ -407,7 +419,7 @@ CUptiResult cuptiActivityEnableContext(CUcontext context, CUpti_ActivityKind kin
 CUptiResult cuptiActivityDisableContext(CUcontext context, CUpti_ActivityKind kind) {
     return cuptiActivityDisable(kind);
 }
-static CUptiResult record_call(enum activity_domain domain, CUpti_CallbackId cbid, uint8_t enable) {
+static CUptiResult record_call(enum domain domain, CUpti_CallbackId cbid, uint8_t enable) {
     if (cbid >= MOST_CALLBACKS || !name_of(domain, cbid))
         return failed(CUPTI_ERROR_INVALID_PARAMETER);
     not_recorded[domain][cbid] = !enable;
@@ -534,7 +546,7 @@ CUptiResult cuptiGetResultString(CUptiResult code, const char **text) {
 
 /* ---- the callback interface ---- */
 
-static int domain_of(CUpti_CallbackDomain domain) {
+static int own_domain(CUpti_CallbackDomain domain) {
     return domain == CUPTI_CB_DOMAIN_RUNTIME_API  ? RUNTIME_API
            : domain == CUPTI_CB_DOMAIN_DRIVER_API ? DRIVER_API
                                                   : -1;
@@ -556,7 +568,7 @@ CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle subscriber) {
 }
 CUptiResult cuptiEnableCallback(uint32_t enable, CUpti_SubscriberHandle subscriber,
                                 CUpti_CallbackDomain domain, CUpti_CallbackId cbid) {
-    int own = domain_of(domain);
+    int own = own_domain(domain);
     if (own >= 0 && cbid >= MOST_CALLBACKS) return failed(CUPTI_ERROR_INVALID_PARAMETER);
     if (own >= 0) listened[own][cbid] = enable != 0;
     note_whether_active();
@@ -564,13 +576,13 @@ CUptiResult cuptiEnableCallback(uint32_t enable, CUpti_SubscriberHandle subscrib
 }
 CUptiResult cuptiEnableDomain(uint32_t enable, CUpti_SubscriberHandle subscriber,
                               CUpti_CallbackDomain domain) {
-    int own = domain_of(domain);
+    int own = own_domain(domain);
     if (own >= 0) memset(listened[own], enable != 0, sizeof listened[own]);
     note_whether_active();
     return CUPTI_SUCCESS;
 }
 CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t cbid, const char **name) {
-    int own = domain_of(domain);
+    int own = own_domain(domain);
     *name = own >= 0 ? name_of(own, cbid) : NULL;
     return *name ? CUPTI_SUCCESS : failed(CUPTI_ERROR_INVALID_PARAMETER);
 }

@@ -52,7 +52,9 @@ def build(folder: Path, headers: Path = HEADERS) -> Path:
     libraries = [torch / "lib" / f"lib{name}.so" for name in ASKING]
     if not (headers / "crt/host_defines.h").exists():
         raise Missing(f"{headers} has no crt/host_defines.h. Name the CUDA toolkit's: --headers.")
-    includes = [f"-I{path}" for path in (torch.parent / "nvidia/cu13/include", headers)]
+    own = torch.parent / "nvidia/cu13/include"
+    (folder / "callback_names.h").write_text(_callback_names(own))
+    includes = [f"-I{path}" for path in (own, headers, folder)]
 
     def compiled(source: Path) -> Path:
         made = folder / f"{source.stem}.o"
@@ -96,6 +98,18 @@ def environment(
         "LD_PRELOAD": ":".join(filter(None, preloaded)),
         "LD_LIBRARY_PATH": ":".join(filter(None, paths)),
     }
+
+
+def _callback_names(headers: Path) -> str:
+    """CUPTI's names of calls by their numbers, in C: its headers alone hold them."""
+    tables = []
+    for domain in ("runtime", "driver"):
+        text = (headers / f"cupti_{domain}_cbid.h").read_text()
+        numbered = rf"CUPTI_{domain.upper()}_TRACE_CBID_(\w+)\s*=\s*(\d+)\b"
+        rows = [f'[{number}] = "{name}"' for name, number in re.findall(numbered, text)]
+        joined = ",\n".join(rows)
+        tables.append(f"static const char *const {domain}_names[] = {{\n{joined}}};\n")
+    return "".join(tables)
 
 
 def _torch() -> Path:

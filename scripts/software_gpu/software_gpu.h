@@ -9,6 +9,7 @@
 #define SOFTWARE_GPU_H
 
 #include <cuda_runtime_api.h>
+#include <library_types.h>
 #include <stddef.h>
 #include <stdint.h>
 
