@@ -4,19 +4,18 @@
  * Calls are written down as they return; work on the device only when somebody flushes, or when
  * much of it has ended: late, stream after stream, as the real one delivers its device buffers.
  *
- * SOFTWARE_GPU_CUPTI plants what goes wrong, separated by commas:
+ * Keys of the model's file, before the first [card], plant what goes wrong:
  *
- *     refused          no permission: subscribing and the device's records fail
- *     drop_first=100   the first 100 records of the device after each start of a window are lost
- *     drop_after=100   all after the first 100 are lost, as where no buffer is left
- *     drop_every=10    each tenth is lost
+ *     cupti_refuses = 1         no permission: subscribing and the device's records fail
+ *     cupti_drops_first = 100   records of the device that are lost at each start of a window
+ *     cupti_drops_after = 100   all after so many are lost, as where no buffer is left
+ *     cupti_drops_every = 10    each tenth is lost
  */
 #define _GNU_SOURCE
 #include "software_gpu.h"
 #include "callback_names.h" /* made of the headers by library.py */
 #include <cupti.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -55,27 +54,13 @@ static __thread CUptiResult last_error;
 
 /* ---- what goes wrong ---- */
 
-static long planted(const char *name) {
-    const char *text = getenv("SOFTWARE_GPU_CUPTI");
-    size_t length = strlen(name);
-    while (text && *text) {
-        if (!strncmp(text, name, length) && (!text[length] || strchr(",=", text[length])))
-            return text[length] == '=' ? strtol(text + length + 1, NULL, 10) : 1;
-        text = strchr(text, ',');
-        if (text) text++;
-    }
-    return 0;
-}
 static CUptiResult failed(CUptiResult code) { return last_error = code; }
+static int is_refused(void) { return machine_number("cupti_refuses", 0) != 0; }
+/* The place of a record since the window's start says whether it is lost. */
 static int is_lost(void) {
-    static long first = -1, after, every;
-    size_t place = num_since_start++;
-    if (first < 0) {
-        after = planted("drop_after");
-        every = planted("drop_every");
-        first = planted("drop_first");
-    }
-    return (first && place < (size_t)first) || (after && place >= (size_t)after) ||
+    uint64_t place = num_since_start++;
+    uint64_t after = machine_number("cupti_drops_after", 0), every = machine_number("cupti_drops_every", 0);
+    return place < machine_number("cupti_drops_first", 0) || (after && place >= after) ||
            (every && place % every == 0);
 }
 
@@ -396,7 +381,7 @@ static int needs_permission(CUpti_ActivityKind kind) {
 }
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
     if (kind >= MOST_KINDS || !size_of(kind)) return failed(CUPTI_ERROR_INVALID_KIND);
-    if (needs_permission(kind) && planted("refused"))
+    if (needs_permission(kind) && is_refused())
         return failed(CUPTI_ERROR_INSUFFICIENT_PRIVILEGES);
     pthread_mutex_lock(&lock);
     if (!enabled[kind] && needs_permission(kind)) num_since_start = 0;
@@ -553,7 +538,7 @@ static int own_domain(CUpti_CallbackDomain domain) {
 }
 CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback, void *data) {
     if (!subscriber || !callback) return failed(CUPTI_ERROR_INVALID_PARAMETER);
-    if (planted("refused")) return failed(CUPTI_ERROR_INSUFFICIENT_PRIVILEGES);
+    if (is_refused()) return failed(CUPTI_ERROR_INSUFFICIENT_PRIVILEGES);
     if (listener) return failed(CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
     listener = callback;
     listener_data = data;
