@@ -136,8 +136,8 @@ struct activity {
     enum waited_for waited_for;     /* of WAIT_ACTIVITY */
     uint32_t event;                 /* number of the event waited for or recorded, else 0 */
 };
-/* Who listens (cupti.c sets it), or NULL. It is called without locks held, by the calling thread: for
- * work, within the call; for the call itself, when it ends. */
+/* Who listens (cupti.c sets it), or NULL. It is called by the calling thread: for work, within the
+ * call and with the lock of streams held, so it must call nothing of CUDA; for the call itself, when it ends. */
 extern void (*record_activity)(const struct activity *activity);
 
 /* First line of each function of CUDA that CUPTI reports: CALL("cudaMemcpyAsync"). Nested ones are
