@@ -28,7 +28,7 @@ REAL = frozenset({"cudaGetErrorString", "cudaGetErrorName"})
 """Functions that need no GPU."""
 NAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
 """Under which torch looks for the driver and for NVML."""
-VISIBLE = "{ global: cu*; __cu*; nvml*; nccl*; stub_nvml*; local: *; };\n"
+VISIBLE = "{ global: cu*; __cu*; nvml*; nccl*; local: *; };\n"
 FLAGS = ("-std=gnu11", "-fPIC", "-O1", "-Wall", "-Wno-unused-parameter")
 
 
