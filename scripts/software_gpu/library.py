@@ -3,8 +3,8 @@
     python scripts/software_gpu/library.py --model card.conf python train.py
 
 Torch's CUDA build then believes in the cards that the file states, or in one of 80 GiB; README.md
-says what they model. It takes a torch of CUDA 13 with NVIDIA's packages beside it, a C compiler, and
-the headers of the CUDA toolkit (`--headers`, /usr/local/cuda/include).
+says what they model. It takes a torch of CUDA 13 with NVIDIA's packages beside it, a C compiler,
+and the headers of the CUDA toolkit (`--headers`, /usr/local/cuda/include).
 """
 
 from __future__ import annotations
@@ -24,15 +24,13 @@ SOURCES = Path(__file__).parent
 HEADERS = Path("/usr/local/cuda/include")
 ASKING = ("c10_cuda", "torch_cuda", "torch_cuda_linalg", "torch_python", "caffe2_nvrtc")
 """Libraries of torch that call CUDA's."""
-REAL = frozenset({"cudaGetErrorString", "cudaGetErrorName"})
-"""Functions that need no GPU."""
 NAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
 """Under which torch looks for the driver and for NVML."""
 VISIBLE = "{ global: cu*; __cu*; nvml*; nccl*; local: *; };\n"
 FLAGS = ("-std=gnu11", "-fPIC", "-O1", "-Wall", "-Wno-unused-parameter")
 
 
-class Missing(Exception):
+class MissingError(Exception):
     """Something that the library needs is not here."""
 
 
@@ -43,15 +41,17 @@ def build(folder: Path, headers: Path = HEADERS) -> Path:
         The library, to be preloaded.
 
     Raises:
-        Missing: what, and what to do.
+        MissingError: what, and what to do.
     """
     compiler = shutil.which("cc")
     if compiler is None:
-        raise Missing("no C compiler: there is no cc. Install gcc.")
+        raise MissingError("no C compiler: there is no cc. Install gcc.")
     torch = _torch()
     libraries = [torch / "lib" / f"lib{name}.so" for name in ASKING]
     if not (headers / "crt/host_defines.h").exists():
-        raise Missing(f"{headers} has no crt/host_defines.h. Name the CUDA toolkit's: --headers.")
+        raise MissingError(
+            f"{headers} has no crt/host_defines.h. Name the CUDA toolkit's: --headers."
+        )
     own = torch.parent / "nvidia/cu13/include"
     (folder / "callback_names.h").write_text(_callback_names(own))
     includes = [f"-I{path}" for path in (own, headers, folder)]
@@ -66,7 +66,7 @@ def build(folder: Path, headers: Path = HEADERS) -> Path:
         objects = list(pool.map(compiled, sorted(SOURCES.glob("*.c"))))
         asked = {name for names in pool.map(_undefined, libraries) for name in names}
     rest = folder / "rest.c"
-    empty = sorted(asked - _defined(objects) - REAL)
+    empty = sorted(asked - _defined(objects))
     rest.write_text("".join(f"int {name}(void) {{ return 0; }}\n" for name in empty))
     visible = folder / "visible.map"
     visible.write_text(VISIBLE)
@@ -115,12 +115,16 @@ def _callback_names(headers: Path) -> str:
 def _torch() -> Path:
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
-        raise Missing("torch is not installed beside this Python. Use one that has it for CUDA 13.")
+        raise MissingError(
+            "torch is not installed beside this Python. Use one that has it for CUDA 13."
+        )
     torch = Path(spec.submodule_search_locations[0])
     if not (torch / "lib/libc10_cuda.so").exists():
-        raise Missing(f"no CUDA build of torch: {torch} lacks libc10_cuda.so. Install one of CUDA 13.")
+        raise MissingError(f"no CUDA build of torch: {torch} has no libc10_cuda.so. Install one.")
     if not (torch.parent / "nvidia/cu13").exists():
-        raise Missing(f"another CUDA version: {torch.parent} has no nvidia/cu13. Install CUDA 13's.")
+        raise MissingError(
+            f"another CUDA version: no {torch.parent}/nvidia/cu13. Install CUDA 13's."
+        )
     return torch
 
 
@@ -150,7 +154,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="software-gpu-") as name:
         try:
             library = build(Path(name), given.headers)
-        except Missing as missing:
+        except MissingError as missing:
             parser.error(str(missing))
         own = environment(library, given.model)
         return subprocess.run(given.command, env=own, check=False).returncode

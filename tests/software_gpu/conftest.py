@@ -27,7 +27,7 @@ def library(tmp_path_factory):
     module = _library()
     try:
         return module, module.build(tmp_path_factory.mktemp("software_gpu"))
-    except module.Missing as missing:
+    except module.MissingError as missing:
         if os.environ.get("CI") == "true":
             pytest.fail(str(missing))
         pytest.skip(str(missing))
