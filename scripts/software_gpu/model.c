@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define MOST_KEYS 512
+#define EVERYTHING -2 /* of lines where no [card] is */
 
 struct pair { int card; char *key, *text; };
 static struct pair pairs[MOST_KEYS];
@@ -51,9 +52,10 @@ static void read_file(const char *path) {
     }
     fclose(file);
 }
+static int is_about(int pair, int card) { return pairs[pair].card == card || pairs[pair].card == EVERYTHING; }
 static const char *text_of(int card, const char *key, const char *otherwise) {
     for (int i = num_pairs - 1; i >= 0; i--)
-        if (pairs[i].card == card && !strcmp(pairs[i].key, key)) return pairs[i].text;
+        if (is_about(i, card) && !strcmp(pairs[i].key, key)) return pairs[i].text;
     return otherwise;
 }
 static double number_of(int card, const char *key, double otherwise) {
@@ -78,7 +80,7 @@ double machine_number(const char *key, double otherwise) { return model_number(-
 /* phase = FROM_S UNTIL_S SLOWER REASONS MHZ; may be given several times. */
 static void read_phases(int card, struct model *model) {
     for (int i = 0; i < num_pairs; i++) {
-        if (pairs[i].card != card || strcmp(pairs[i].key, "phase")) continue;
+        if (!is_about(i, card) || strcmp(pairs[i].key, "phase")) continue;
         struct phase phase = {0};
         unsigned long long reasons;
         if (model->num_phases == 8 || sscanf(pairs[i].text, "%lf %lf %lf %lli %d", &phase.from_s, &phase.until_s,
@@ -133,8 +135,8 @@ static void read_model(int card) {
 static void read_models(void) {
     const char *path = getenv("SOFTWARE_GPU_MODEL");
     if (path && *path) read_file(path);
-    if (!cards) { /* one card, which the lines are about */
-        for (int i = 0; i < num_pairs; i++) pairs[i].card = 0;
+    if (!cards) { /* one card, which the lines are about, and the machine */
+        for (int i = 0; i < num_pairs; i++) pairs[i].card = EVERYTHING;
         cards = 1;
     }
     for (int i = 0; i < cards; i++) read_model(i);
