@@ -26,7 +26,7 @@ ASKING = ("c10_cuda", "torch_cuda", "torch_cuda_linalg", "torch_python", "caffe2
 """Libraries of torch that call CUDA's."""
 NAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
 """Under which torch looks for the driver and for NVML."""
-VISIBLE = "{ global: cu*; __cu*; nvml*; nccl*; local: *; };\n"
+VISIBLE = "{ global: cu*; __cu*; nvml*; nccl*; software_gpu_*; local: *; };\n"
 FLAGS = ("-std=gnu11", "-fPIC", "-O1", "-Wall", "-Wno-unused-parameter")
 
 

@@ -116,7 +116,7 @@ int device_of_stream(cudaStream_t handle) { return (uintptr_t)handle > 2 ? ((str
 
 /* How the host's clock stands at the start of a launch; how much it may lag is a matter of a few. */
 static int64_t launched(int number) {
-    const int few = 4;
+    const int few = 10;
     int64_t launch_ns = model_of(card_of(number))->launch_ns, now = now_ns();
     if (!launch_ns) return now;
     if (host_ns < now - few * launch_ns) host_ns = now - launch_ns; /* nothing to make up for: it did other things */
