@@ -1,13 +1,13 @@
 """Torch's own CUDA build on the GPU in software: built once, one machine for each test."""
 
 import importlib.util
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from batchadvisor.session.recording.store import read_record
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "scripts/software_gpu"
@@ -61,7 +61,7 @@ class Machine:
     def advise(self, *words, **options):
         """The record of `batchadvisor run`."""
         self.run("-m", "batchadvisor", "run", "-q", "-o", "out", *words, **options)
-        return json.loads((self.folder / "out/record.json").read_bytes())
+        return read_record(self.folder / "out")
 
 
 @pytest.fixture

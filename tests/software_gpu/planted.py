@@ -23,6 +23,7 @@ def card(wave_us=100.0, launch_us=0.0, name="planted", **more):
         "kernel_us": 0,
         "copy_us": 0,
         "pinned_gb_s": 1000,
+        "pageable_gb_s": 0.1,
         "bandwidth_gb_s": SMS * wave_bytes / (wave_us * 1e-6) / 1e9,
         "fp32_tflops": 1e6,
         "half_tflops": 1e6,
@@ -75,12 +76,10 @@ class Planted:
 
     Attributes:
         blocks: of each kernel for each sample.
-        best: the smallest of the sizes that is within 5 % of the fastest.
     """
 
     limit: str
     larger_batch: str
-    best: int
     sizes: tuple[int, ...] = (8, 32, 128)
     native: int = 32
     blocks: int = 100
@@ -93,6 +92,11 @@ class Planted:
     loader: str = ""
     wave_us: float = 100.0
     launch_us: float = 0.0
+
+    @property
+    def found(self):
+        """What limits the step, and whether a larger batch helps."""
+        return self.limit, self.larger_batch
 
     def card(self):
         """Of the machine."""
