@@ -26,6 +26,10 @@ ASKING = ("c10_cuda", "torch_cuda", "torch_cuda_linalg", "torch_python", "caffe2
 """Libraries of torch that call CUDA's."""
 REAL = frozenset({"cudaGetErrorString", "cudaGetErrorName"})
 """Functions that need no GPU."""
+REFUSED = {"cudnn": 3000, "nccl": 5}
+"""What functions that are not modelled return: not supported, invalid usage; others: success."""
+PACKAGES = ("cu13", "cudnn", "nccl")
+"""Of NVIDIA's, whose headers are needed."""
 NAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
 """Under which torch looks for the driver and for NVML."""
 VISIBLE = "{ global: cu*; __cu*; nvml*; nccl*; stub_nvml*; local: *; };\n"
@@ -52,7 +56,8 @@ def build(folder: Path, headers: Path = HEADERS) -> Path:
     libraries = [torch / "lib" / f"lib{name}.so" for name in ASKING]
     if not (headers / "crt/host_defines.h").exists():
         raise Missing(f"{headers} has no crt/host_defines.h. Name the CUDA toolkit's: --headers.")
-    includes = [f"-I{path}" for path in (torch.parent / "nvidia/cu13/include", headers)]
+    packages = [torch.parent / "nvidia" / name / "include" for name in PACKAGES]
+    includes = [f"-I{path}" for path in (*packages, headers)]
 
     def compiled(source: Path) -> Path:
         made = folder / f"{source.stem}.o"
@@ -65,7 +70,7 @@ def build(folder: Path, headers: Path = HEADERS) -> Path:
         asked = {name for names in pool.map(_undefined, libraries) for name in names}
     rest = folder / "rest.c"
     empty = sorted(asked - _defined(objects) - REAL)
-    rest.write_text("".join(f"int {name}(void) {{ return 0; }}\n" for name in empty))
+    rest.write_text("".join(f"int {name}(void) {{ return {_answer(name)}; }}\n" for name in empty))
     visible = folder / "visible.map"
     visible.write_text(VISIBLE)
     library = folder / "libsoftware_gpu.so"
@@ -116,7 +121,12 @@ def _undefined(library: Path) -> set[str]:
         return set()
     command = ["nm", "-D", "--undefined-only", str(library)]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return set(re.findall(r" U (cu\w+)", listed))
+    return set(re.findall(r" U ((?:cu|nccl)\w+)", listed))
+
+
+def _answer(name: str) -> int:
+    """Of a function that is not modelled."""
+    return next((code for prefix, code in REFUSED.items() if name.startswith(prefix)), 0)
 
 
 def _defined(objects: list[Path]) -> set[str]:
