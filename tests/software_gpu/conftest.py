@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "scripts/software_gpu"
 
 
-def _library():
+def builder():
+    """The module that builds it."""
     spec = importlib.util.spec_from_file_location("software_gpu_library", FOLDER / "library.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -24,7 +25,7 @@ def _library():
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
     """What builds it, and the library itself."""
-    module = _library()
+    module = builder()
     try:
         return module, module.build(tmp_path_factory.mktemp("software_gpu"))
     except module.MissingError as missing:
