@@ -58,10 +58,11 @@ class Machine:
         path.write_text(text)
         return self.run(path, *words, **options)
 
-    def advise(self, *words, **options):
-        """The record of `batchadvisor run`."""
-        self.run("-m", "batchadvisor", "run", "-q", "-o", "out", *words, **options)
-        return json.loads((self.folder / "out/record.json").read_bytes())
+    def answer(self, *words, **options):
+        """Record and advice of `batchadvisor run`; its files lie in the folder `out`."""
+        options = {"timeout_s": 240, **options}
+        said = self.run("-m", "batchadvisor", "run", "-q", "--json", "-o", "out", *words, **options)
+        return json.loads(said)
 
 
 @pytest.fixture

@@ -111,3 +111,59 @@ def test_metrics_are_what_was_planted(machine, tmp_path, blocks):
     occupancy = 100 * blocks / SMS * BLOCK / THREADS_OF_SM
     assert profile.occupancy_pct == pytest.approx(occupancy, abs=2)
     assert profile.num_steps == 6
+
+
+def test_kernels_that_were_lost_at_the_start_are_told(machine, tmp_path):
+    cards = f"cupti_drops_first = 12\n{SLOW_CARD}"
+    machine(cards).script(STEPS, 50, 6, "trace.json")
+    kernels = of_kind(events(tmp_path / "trace.json"), "kernel")
+    assert len(kernels) == 60 - 12
+    profile = summarise(tmp_path / "trace.json", "trace.json")
+    assert profile.num_steps == 4
+    (said,) = profile.left_out
+    assert said.startswith("steps 0, 1: ")
+    assert "12 of 20 launches" in said
+    assert profile.busy_pct == pytest.approx(40, abs=2)
+
+
+def test_kernels_that_were_lost_everywhere_forbid_a_verdict(machine, tmp_path):
+    machine(f"cupti_drops_every = 7\n{SLOW_CARD}").script(STEPS, 50, 6, "trace.json")
+    profile = summarise(tmp_path / "trace.json", "trace.json")
+    assert profile.busy_pct is None
+    assert "launches" in profile.unavailable["busy_pct"]
+
+
+LOOP = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1024))
+
+    def forward(self, x):
+        for _ in range(4):
+            x = x * self.weight
+        return x
+
+
+data = TensorDataset(torch.zeros(2048, 1024))
+model = Scaled().cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+for epoch in range(1000):
+    for (x,) in DataLoader(data, batch_size=16, shuffle=True):
+        model(x.cuda()).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_a_profiler_that_is_refused_is_told_with_what_allows_it(machine, tmp_path):
+    (tmp_path / "train.py").write_text(LOOP)
+    answer = machine("cupti_refuses = 1").answer("--sizes", "16,64", "--budget", "15s", "train.py")
+    (said,) = [found for found in answer["advice"]["findings"] if found["rule"] == "profile.no_gpu"]
+    assert "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES" in said["message"]
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in said["remedy"]
