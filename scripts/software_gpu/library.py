@@ -4,7 +4,7 @@
 
 Torch's CUDA build then believes in the cards that the file states, or in one of 80 GiB; README.md
 says what they model. It takes a torch of CUDA 13 with NVIDIA's packages beside it, a C compiler,
-and the headers of the CUDA toolkit (`--headers`, /usr/local/cuda/include).
+and nvidia-cuda-crt or the headers of the CUDA toolkit (`--headers`, /usr/local/cuda/include).
 """
 
 from __future__ import annotations
@@ -24,9 +24,13 @@ SOURCES = Path(__file__).parent
 HEADERS = Path("/usr/local/cuda/include")
 ASKING = ("c10_cuda", "torch_cuda", "torch_cuda_linalg", "torch_python", "caffe2_nvrtc")
 """Libraries of torch that call CUDA's."""
+REFUSED = {"cudnn": 3000, "nccl": 5}
+"""What functions that are not modelled return: not supported, invalid usage; others: success."""
+PACKAGES = ("cu13", "cudnn", "nccl")
+"""Of NVIDIA's, whose headers are needed."""
 NAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
 """Under which torch looks for the driver and for NVML."""
-VISIBLE = "{ global: cu*; __cu*; nvml*; nccl*; local: *; };\n"
+VISIBLE = "{ global: cu*; __cu*; nvml*; nccl*; software_gpu_*; local: *; };\n"
 FLAGS = ("-std=gnu11", "-fPIC", "-O1", "-Wall", "-Wno-unused-parameter")
 
 
@@ -48,13 +52,15 @@ def build(folder: Path, headers: Path = HEADERS) -> Path:
         raise MissingError("no C compiler: there is no cc. Install gcc.")
     torch = _torch()
     libraries = [torch / "lib" / f"lib{name}.so" for name in ASKING]
-    if not (headers / "crt/host_defines.h").exists():
+    packages = [torch.parent / "nvidia" / name / "include" for name in PACKAGES]
+    folders = [*packages, headers]
+    if not any((path / "crt/host_defines.h").exists() for path in folders):
         raise MissingError(
-            f"{headers} has no crt/host_defines.h. Name the CUDA toolkit's: --headers."
+            f"headers missing: no crt/host_defines.h in {packages[0]} or {headers}. Install "
+            "nvidia-cuda-crt of CUDA 13.0, or name the CUDA toolkit's: --headers."
         )
-    own = torch.parent / "nvidia/cu13/include"
-    (folder / "callback_names.h").write_text(_callback_names(own))
-    includes = [f"-I{path}" for path in (own, headers, folder)]
+    (folder / "callback_names.h").write_text(_callback_names(packages[0]))
+    includes = [f"-I{path}" for path in (*folders, folder)]
 
     def compiled(source: Path) -> Path:
         made = folder / f"{source.stem}.o"
@@ -67,7 +73,7 @@ def build(folder: Path, headers: Path = HEADERS) -> Path:
         asked = {name for names in pool.map(_undefined, libraries) for name in names}
     rest = folder / "rest.c"
     empty = sorted(asked - _defined(objects))
-    rest.write_text("".join(f"int {name}(void) {{ return 0; }}\n" for name in empty))
+    rest.write_text("".join(f"int {name}(void) {{ return {_answer(name)}; }}\n" for name in empty))
     visible = folder / "visible.map"
     visible.write_text(VISIBLE)
     library = folder / "libsoftware_gpu.so"
@@ -134,7 +140,12 @@ def _undefined(library: Path) -> set[str]:
         return set()
     command = ["nm", "-D", "--undefined-only", str(library)]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return set(re.findall(r" U (cu\w+)", listed))
+    return set(re.findall(r" U ((?:cu|nccl)\w+)", listed))
+
+
+def _answer(name: str) -> int:
+    """Of a function that is not modelled."""
+    return next((code for prefix, code in REFUSED.items() if name.startswith(prefix)), 0)
 
 
 def _defined(objects: list[Path]) -> set[str]:

@@ -87,7 +87,7 @@ struct kernel {
     unsigned grid[3], block[3], registers;
     size_t shared_static, shared_dynamic;
     enum engine engine;             /* COMPUTE, or EXCHANGE for kernels that run beside those */
-    int64_t not_before_ns;          /* for work that waits for other processes; 0: nothing */
+    int64_t since_ns;               /* since when it waited for other processes, whenever it is queued; 0: it did not */
 };
 /* Puts a kernel behind what the stream holds, or into the graph that the stream captures. Waits where
  * the queue is full. Outside of a CALL it counts as a cudaLaunchKernel of its own. */

@@ -116,7 +116,7 @@ int device_of_stream(cudaStream_t handle) { return (uintptr_t)handle > 2 ? ((str
 
 /* How the host's clock stands at the start of a launch; how much it may lag is a matter of a few. */
 static int64_t launched(int number) {
-    const int few = 4;
+    const int few = 10;
     int64_t launch_ns = model_of(card_of(number))->launch_ns, now = now_ns();
     if (!launch_ns) return now;
     if (host_ns < now - few * launch_ns) host_ns = now - launch_ns; /* nothing to make up for: it did other things */
@@ -163,9 +163,8 @@ void run_node(struct stream *stream, const struct work *work, int number, int64_
               uint32_t graph, uint32_t node, int64_t *start_ns, int64_t *end_ns) {
     int card = card_of(number);
     int64_t duration_ns = work->kernel.duration_ns;
-    const struct phase *phase = work->kind == COPY_ACTIVITY ? NULL : phase_at(card, ready_ns);
+    const struct phase *phase = work->kind == COPY_ACTIVITY || work->kernel.engine == EXCHANGE ? NULL : phase_at(card, ready_ns);
     if (phase) duration_ns *= phase->slower;
-    if (ready_ns < work->kernel.not_before_ns) ready_ns = work->kernel.not_before_ns;
     *start_ns = reserve_engine(card, work->kernel.engine, ready_ns, duration_ns, share_of_sms(number, &work->kernel),
                                work->bytes);
     *end_ns = *start_ns + duration_ns;
@@ -182,7 +181,8 @@ cudaError_t enqueue(cudaStream_t handle, const struct work *work, int64_t *end) 
         return cudaSuccess;
     }
     int64_t queued_ns = place_in(stream);
-    int64_t ready_ns = queued_ns > stream->tail_ns ? queued_ns : stream->tail_ns;
+    int64_t ready_ns = work->kernel.since_ns ? work->kernel.since_ns : queued_ns;
+    if (ready_ns < stream->tail_ns) ready_ns = stream->tail_ns;
     run_node(stream, work, stream->device, queued_ns, ready_ns, 0, 0, &start_ns, &end_ns);
     took_place(stream, end_ns);
     unlock_streams();

@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from batchadvisor.session.recording.store import read_record
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "scripts/software_gpu"
 
 
-def _library():
+def builder():
+    """The module that builds it."""
     spec = importlib.util.spec_from_file_location("software_gpu_library", FOLDER / "library.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -24,7 +26,7 @@ def _library():
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
     """What builds it, and the library itself."""
-    module = _library()
+    module = builder()
     try:
         return module, module.build(tmp_path_factory.mktemp("software_gpu"))
     except module.MissingError as missing:
@@ -59,10 +61,15 @@ class Machine:
         return self.run(path, *words, **options)
 
     def answer(self, *words, **options):
-        """Record and advice of `batchadvisor run`; its files lie in the folder `out`."""
+        """Record and advice of `batchadvisor run`, as it prints them."""
         options = {"timeout_s": 240, **options}
         said = self.run("-m", "batchadvisor", "run", "-q", "--json", "-o", "out", *words, **options)
         return json.loads(said)
+
+    def advise(self, *words, **options):
+        """The record of `batchadvisor run`."""
+        self.answer(*words, **options)
+        return read_record(self.folder / "out")
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import pytest
 from batchadvisor.probes.trace.summary import summarise
 
+pytestmark = pytest.mark.gpu_build
 SMS, THREADS_OF_SM, BLOCK = 100, 2048, 128
 ELEMENTS = 8 * BLOCK
 """Of a block of torch's element-wise kernels in single precision: eight a thread."""
