@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.gpu_build
 PROBES = Path(__file__).parents[2] / "scripts/gpu_probes"
 IDLE_W, BUSY_W = 100, 500
 CARD = f"""
@@ -15,8 +16,6 @@ busy_w = {BUSY_W}
 """So slow that the device limits each step: a step of 32 takes about 60 ms."""
 
 
-@pytest.mark.slow
-@pytest.mark.alone
 def test_run_callback_and_a_bare_loop_agree(machine, tmp_path):
     probe = ("--sizes", "32", "--budget", "15s", "--device", "cuda", "--out", tmp_path / "out")
     finding = json.loads(machine(CARD).run(PROBES / "bare_loop.py", *probe, timeout_s=240))
@@ -28,8 +27,6 @@ def test_run_callback_and_a_bare_loop_agree(machine, tmp_path):
         assert ratios["peak_reserved_bytes"] == pytest.approx(1, abs=0.02), source
 
 
-@pytest.mark.slow
-@pytest.mark.alone
 def test_samples_per_joule_are_what_the_card_took(machine):
     options = ("--goal", "energy", "--sizes", "32,64", "--budget", "40s", PROBES / "train.py")
     answer = machine(CARD).answer(*options)

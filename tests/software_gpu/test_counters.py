@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.gpu_build
 LOAD = """
 import json
 import sys
