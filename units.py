@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from itertools import groupby
 
 GIB = 1024**3
@@ -138,12 +139,14 @@ def format_measured(value: float, relative_error: float) -> str:
 
     >>> format_measured(1234.56, 0.03), format_measured(12.3456, 0.004), format_measured(3.2, 0.5)
     ('1230', '12.35', '3.2')
+    >>> format_measured(0.0000213, 0.1)
+    '0.000021'
     """
     if value == 0:
         return "0"
     digits = 2 if relative_error > 0.05 else 3 if relative_error > 0.005 else 4
     text = f"{value:.{digits}g}"
-    return f"{float(text):.0f}" if "e" in text else text
+    return format(Decimal(text), "f") if "e" in text else text
 
 
 def format_runs(sizes: Sequence[int]) -> str:

@@ -1,6 +1,6 @@
 """The replicas of torch's CUDA allocator against what torch's own did: the same addresses.
 
-The snapshots are of torch's allocator itself, on a stand-in for a GPU (`scripts/stand_in_gpu`).
+The snapshots are of torch's allocator itself, on a stand-in for a GPU (`scripts/software_gpu`).
 """
 
 import pytest

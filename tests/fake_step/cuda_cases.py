@@ -1,4 +1,4 @@
-"""Trainings whose memory torch's own CUDA code was asked for; see `scripts/stand_in_gpu`."""
+"""Trainings whose memory torch's own CUDA code was asked for; see `scripts/software_gpu`."""
 
 import contextlib
 

@@ -1,7 +1,7 @@
 """Steps on fake tensors against torch's own CUDA code: what they ask for at once, in bytes, what is
 reserved for it, and the largest batch that there is room for.
 
-The recording is of a stand-in for a GPU (`scripts/stand_in_gpu/record_steps.py`).
+The recording is of a stand-in for a GPU (`scripts/software_gpu/record_steps.py`).
 """
 
 import json

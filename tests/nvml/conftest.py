@@ -13,7 +13,7 @@ import pytest
 from batchadvisor.probes.nvml import calls
 from batchadvisor.probes.nvml.sampler import THREAD_NAME
 
-SOURCE = Path(__file__).with_name("stub_nvml.c")
+SOURCE = Path(__file__).parents[2] / "scripts/software_gpu/nvml.c"
 PROBES = Path(__file__).parents[2] / "scripts/gpu_probes"
 
 
@@ -41,27 +41,27 @@ class Stub:
     def __init__(self, library):
         self._library = library
         self._hooks = []
-        library.stub_nvml_calls.restype = ctypes.c_longlong
+        library.nvml_calls.restype = ctypes.c_longlong
 
     def set(self, **values):
         for name, value in values.items():
             self[name] = value
 
     def __setitem__(self, name, value):
-        self._library.stub_nvml_set(name.encode(), ctypes.c_longlong(value))
+        self._library.nvml_set(name.encode(), ctypes.c_longlong(value))
 
     def refresh(self, act):
         """Before every answer `act` is called, which may set what it will be."""
         hook = ctypes.CFUNCTYPE(None)(act)
         self._hooks.append(hook)  # C holds no reference
-        self._library.stub_nvml_refresh(hook)
+        self._library.nvml_refresh(hook)
 
     def calls(self, function):
-        return self._library.stub_nvml_calls(function.encode())
+        return self._library.nvml_calls(function.encode())
 
     @property
     def gpm_buffers(self):
-        return self._library.stub_nvml_gpm_samples()
+        return self._library.nvml_gpm_samples()
 
 
 @pytest.fixture
@@ -69,9 +69,9 @@ def stub(stub_folder, monkeypatch):
     """One GPU with GPM and nobody else on it; nothing is left behind."""
     import pynvml
 
-    monkeypatch.delenv("STUB_NVML", raising=False)
+    monkeypatch.delenv("SOFTWARE_GPU_NVML", raising=False)
     library = ctypes.CDLL(str(stub_folder / "libnvidia-ml.so.1"))
-    library.stub_nvml_reset()
+    library.nvml_reset()
     monkeypatch.setattr(pynvml, "nvmlLib", library)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     monkeypatch.setattr(pynvml, "_nvmlLib_refcount", 0)
@@ -82,7 +82,7 @@ def stub(stub_folder, monkeypatch):
     yield control
     assert not [thread for thread in threading.enumerate() if thread.name == THREAD_NAME]
     assert control.gpm_buffers == 0
-    library.stub_nvml_reset()  # whoever looks for the driver by name finds this library from now on
+    library.nvml_reset()  # whoever looks for the driver by name finds this library from now on
 
 
 class FakeClock:

@@ -87,7 +87,7 @@ class TestGpm:
     def test_a_buffer_that_cannot_be_freed_costs_nothing(self, stub, clock):
         stub["nvmlGpmSampleFree"] = 999
         assert missing(window(clock)) == set()
-        stub._library.stub_nvml_reset()
+        stub._library.nvml_reset()
 
 
 class TestProcesses:

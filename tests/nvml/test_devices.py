@@ -26,7 +26,7 @@ json.dump([
 
 def show(library_path, settings=""):
     """What a fresh process sees, the library found the way the system finds it."""
-    environment = {"LD_LIBRARY_PATH": str(library_path), "STUB_NVML": settings}
+    environment = {"LD_LIBRARY_PATH": str(library_path), "SOFTWARE_GPU_NVML": settings}
     command = [sys.executable, "-c", SHOW]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=False, timeout=120

@@ -93,7 +93,7 @@ def run(stub_folder, tmp_path, monkeypatch):
         words += ("-o", "run")
         environment = {
             **dict(preload.variables),
-            "STUB_NVML": stub,
+            "SOFTWARE_GPU_NVML": stub,
             "EXPECTED": str(num),
             "OWN_PORT": str(_free_port()),
             **variables,

@@ -1,6 +1,6 @@
 """Records snapshots of torch's own CUDA allocator on the stand-in for a GPU, for the tests.
 
-    python scripts/stand_in_gpu/record_snapshots.py --out tests/data/snapshots
+    python scripts/software_gpu/record_snapshots.py --out tests/data/snapshots
 
 Each case runs in a process of its own: requests drawn at random, with room and without, and
 trainings of the models of `scripts/gpu_probes/six_models.py`, also until memory runs out; all with
@@ -71,7 +71,7 @@ def main() -> int:
         return 0
     given.out.mkdir(parents=True, exist_ok=True)
     index: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="stand-in-") as name:
+    with tempfile.TemporaryDirectory(prefix="software-gpu-") as name:
         library = build(Path(name), given.headers)
         for title, case in CASES.items():
             for expandable in (False, True):
@@ -79,7 +79,7 @@ def main() -> int:
                 words = [__file__, "--case", title, "--out", str(given.out / file)]
                 own = {
                     **environment(library),
-                    "STAND_IN_GPU_BYTES": str(case.capacity_bytes),
+                    "SOFTWARE_GPU_BYTES": str(case.capacity_bytes),
                     "PYTORCH_CUDA_ALLOC_CONF": f"expandable_segments:{expandable}",
                 }
                 subprocess.run([sys.executable, *words], check=True, env=own)
@@ -92,7 +92,7 @@ def main() -> int:
 def _about(index: dict[str, Any]) -> dict[str, Any]:
     return {
         "what": "torch.cuda.memory._snapshot() of torch's own CUDA allocator, on a stand-in for a "
-        "GPU: no driver, no kernels (scripts/stand_in_gpu)",
+        "GPU: no driver, no kernels (scripts/software_gpu)",
         "torch": version("torch"),
         "files": index,
     }

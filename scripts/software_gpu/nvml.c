@@ -1,10 +1,12 @@
-/* A stand-in for libnvidia-ml.so.1: the functions that batchadvisor asks, over synthetic GPUs.
+/* libnvidia-ml.so.1: the functions that batchadvisor and torch ask.
  *
- * Everything it says is set by name. At load the environment variable STUB_NVML is read,
+ * In the GPU in software the answers are those of its cards (nvml_cards.c). This file alone, compiled
+ * as that library, has GPUs that a script makes up. What the script says goes before what a card
+ * says. At load the environment variable SOFTWARE_GPU_NVML is read,
  *
- *     STUB_NVML="gpus=2,gpm=0,nvmlDeviceGetPowerUsage=3"
+ *     SOFTWARE_GPU_NVML="gpus=2,gpm=0,nvmlDeviceGetPowerUsage=3"
  *
- * and later stub_nvml_set("power_mw", 1000) changes one setting. Names:
+ * and later nvml_set("power_mw", 1000) changes one setting. Names:
  *
  *     nvmlFoo            the return code of that function, for every call
  *     once:nvmlFoo       the same, for its next call only
@@ -14,7 +16,7 @@
  * mig=1 partitions a GPU, parts=2 says into how many parts. Power, energy, temperature, clocks and
  * utilisation are those of a whole GPU: of a part they are NOT_SUPPORTED, as the manual says.
  *
- * Compile: cc -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 stub_nvml.c -lpthread
+ * Alone: cc -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 nvml.c -lpthread
  */
 
 #include <math.h>
@@ -41,7 +43,7 @@ enum {
 #define MIB (1024ULL * 1024)
 
 typedef struct { int index, part; } Gpu; /* part: 1 to 7 of a partitioned GPU, 0 for the whole */
-typedef struct { int index, part; double at_s; } GpmSample;
+typedef struct { int index, part; double at_s, counts[4]; } GpmSample;
 typedef struct { char name[80]; long long value; } Entry;
 
 static Gpu gpus[MAX_GPUS], parts[MAX_GPUS][MAX_PARTS];
@@ -49,6 +51,17 @@ static Entry settings[MAX_ENTRIES], calls[MAX_ENTRIES];
 static int num_settings, num_calls, num_inits, num_gpm_samples;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static void (*refresh)(void);
+
+/* What the cards say (nvml_cards.c); nobody does where this file is alone. Of a partitioned card
+ * `part` is its number, from 1, or 0 for the whole; -1 as `index` is the machine. */
+typedef struct { unsigned pid; unsigned long long bytes; unsigned gpu_instance, instance; } Process;
+#define OF_CARDS __attribute__((weak))
+OF_CARDS long long card_says(int index, int part, const char *name, long long otherwise);
+OF_CARDS const char *card_text(int index, int part, const char *name);
+OF_CARDS unsigned card_processes(int index, Process *list, unsigned room);
+OF_CARDS void card_counts(int index, int part, double counts[4]);
+OF_CARDS int card_metric(unsigned id, const double first[4], const double last[4], double elapsed_s,
+                         double *value);
 
 /* -------------------------------------------------------------------------------- settings */
 
@@ -69,17 +82,17 @@ static Entry *find_or_add(Entry *table, int *count, const char *name) {
     return entry;
 }
 
-void stub_nvml_set(const char *name, long long value) {
+void nvml_set(const char *name, long long value) {
     pthread_mutex_lock(&mutex);
     find_or_add(settings, &num_settings, name)->value = value;
     pthread_mutex_unlock(&mutex);
 }
 
 /* Calls `hook` before every answer: a device on paper then sets what it is by now. */
-void stub_nvml_refresh(void (*hook)(void)) { refresh = hook; }
+void nvml_refresh(void (*hook)(void)) { refresh = hook; }
 
 /* Forgets all settings, those of the environment too, all counts and the hook. */
-void stub_nvml_reset(void) {
+void nvml_reset(void) {
     refresh = NULL;
     pthread_mutex_lock(&mutex);
     num_settings = num_calls = num_inits = num_gpm_samples = 0;
@@ -87,7 +100,7 @@ void stub_nvml_reset(void) {
 }
 
 /* How often a function was called. */
-long long stub_nvml_calls(const char *name) {
+long long nvml_calls(const char *name) {
     pthread_mutex_lock(&mutex);
     Entry *entry = find(calls, num_calls, name);
     long long count = entry ? entry->value : 0;
@@ -96,7 +109,7 @@ long long stub_nvml_calls(const char *name) {
 }
 
 /* GPM buffers that were allocated and not freed. */
-int stub_nvml_gpm_samples(void) { return num_gpm_samples; }
+int nvml_gpm_samples(void) { return num_gpm_samples; }
 
 __attribute__((constructor)) static void number_gpus(void) {
     for (int i = 0; i < MAX_GPUS; i++) {
@@ -106,14 +119,14 @@ __attribute__((constructor)) static void number_gpus(void) {
 }
 
 __attribute__((constructor)) static void read_environment(void) {
-    const char *text = getenv("STUB_NVML");
+    const char *text = getenv("SOFTWARE_GPU_NVML");
     if (text == NULL) return;
     char *copy = strdup(text), *rest = copy, *item;
     while ((item = strsep(&rest, ",")) != NULL) {
         char *equals = strchr(item, '=');
         if (equals == NULL) continue;
         *equals = '\0';
-        stub_nvml_set(item, strtoll(equals + 1, NULL, 0));
+        nvml_set(item, strtoll(equals + 1, NULL, 0));
     }
     free(copy);
 }
@@ -126,7 +139,17 @@ static long long setting(const Gpu *gpu, const char *name, long long otherwise) 
     if (entry == NULL) entry = find(settings, num_settings, name);
     long long value = entry ? entry->value : otherwise;
     pthread_mutex_unlock(&mutex);
-    return value;
+    if (entry != NULL || !card_says) return value;
+    return card_says(gpu ? gpu->index : -1, gpu ? gpu->part : 0, name, otherwise);
+}
+
+static int is_scripted(const Gpu *gpu, const char *name) {
+    char own[96];
+    snprintf(own, sizeof own, "%d.%s", gpu->index, name);
+    pthread_mutex_lock(&mutex);
+    int is = find(settings, num_settings, own) || find(settings, num_settings, name);
+    pthread_mutex_unlock(&mutex);
+    return is;
 }
 
 /* Counts a call; the code that it must fail with, or SUCCESS. */
@@ -179,6 +202,9 @@ int nvmlInitWithFlags(unsigned flags) {
     return SUCCESS;
 }
 
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+int nvmlInit(void) { return nvmlInitWithFlags(0); }
+
 int nvmlShutdown(void) {
     ENTER;
     num_inits--;
@@ -200,12 +226,29 @@ int nvmlSystemGetDriverVersion(char *text, unsigned length) {
     return SUCCESS;
 }
 
+int nvmlSystemGetCudaDriverVersion_v2(int *version) {
+    ENTER;
+    *version = 13000;
+    return SUCCESS;
+}
+
+static int name_of_process(unsigned pid, char *text, unsigned length) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%u/exe", pid);
+    ssize_t size = readlink(path, text, length - 1);
+    if (size < 0) return NOT_FOUND;
+    text[size] = '\0';
+    return SUCCESS;
+}
+
 int nvmlSystemGetProcessName(unsigned pid, char *text, unsigned length) {
     ENTER;
     if (setting(NULL, "name_is_no_text", 0))
         snprintf(text, length, "/opt/\xff\xfe");
-    else
+    else if (!card_says)
         snprintf(text, length, "/opt/stub/bin/trainer-%u", pid);
+    else
+        return name_of_process(pid, text, length);
     return SUCCESS;
 }
 
@@ -224,8 +267,45 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Gpu **gpu) {
     return SUCCESS;
 }
 
+/* "0000:05:00.0": the card's place is its bus, less one. */
+int nvmlDeviceGetHandleByPciBusId_v2(const char *id, Gpu **gpu) {
+    unsigned domain, bus;
+    ENTER;
+    if (sscanf(id, "%x:%x", &domain, &bus) != 2) return INVALID_ARGUMENT;
+    if (bus < 1 || bus > setting(NULL, "gpus", 1)) return NOT_FOUND;
+    *gpu = &gpus[bus - 1];
+    return SUCCESS;
+}
+
+int nvmlDeviceGetIndex(Gpu *gpu, unsigned *index) {
+    ENTER;
+    *index = gpu->index;
+    return SUCCESS;
+}
+
+/* Nothing joins the cards but the bus. */
+int nvmlDeviceGetGpuFabricInfoV(Gpu *gpu, void *about) {
+    (void)gpu, (void)about;
+    ENTER;
+    return NOT_SUPPORTED;
+}
+int nvmlDeviceGetNvLinkRemoteDeviceType(Gpu *gpu, unsigned link, int *type) {
+    (void)gpu, (void)link, (void)type;
+    ENTER;
+    return NOT_SUPPORTED;
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(Gpu *gpu, unsigned link, void *about) {
+    (void)gpu, (void)link, (void)about;
+    ENTER;
+    return NOT_SUPPORTED;
+}
+
 static void write_uuid(const Gpu *gpu, char *text, size_t length) {
-    snprintf(text, length, "%s-0000000%d-1111-2222-3333-44444444444%d", gpu->part ? "MIG" : "GPU",
+    const char *own = card_text ? card_text(gpu->index, gpu->part, "uuid") : NULL;
+    if (own)
+        snprintf(text, length, "%s", own);
+    else
+        snprintf(text, length, "%s-0000000%d-1111-2222-3333-44444444444%d", gpu->part ? "MIG" : "GPU",
              gpu->index, gpu->part ? gpu->part : 4);
 }
 
@@ -260,7 +340,10 @@ int nvmlDeviceGetUUID(Gpu *gpu, char *text, unsigned length) {
 /* `alike=1`: all have the same name. */
 int nvmlDeviceGetName(Gpu *gpu, char *text, unsigned length) {
     ENTER;
-    if (gpu->part)
+    const char *own = card_text ? card_text(gpu->index, gpu->part, "name") : NULL;
+    if (own)
+        snprintf(text, length, "%s", own);
+    else if (gpu->part)
         snprintf(text, length, "Stub GPU MIG 1g.2gb");
     else if (setting(NULL, "alike", 0))
         snprintf(text, length, "Stub GPU");
@@ -327,6 +410,7 @@ typedef struct { unsigned gpu, memory; } Utilization;
 
 int nvmlDeviceGetUtilizationRates(Gpu *gpu, Utilization *utilization) {
     WHOLE_ONLY(gpu);
+    if (setting(gpu, "no_utilization", 0)) return NOT_SUPPORTED;
     utilization->gpu = (unsigned)setting(gpu, "utilization_pct", 87);
     utilization->memory = 40;
     return SUCCESS;
@@ -386,21 +470,24 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(Gpu *gpu, unsigned long long *bits
 
 int nvmlDeviceGetPcieThroughput(Gpu *gpu, unsigned counter, unsigned *kb_per_s) {
     WHOLE_ONLY(gpu);
+    if (card_says) usleep(20000); /* it counts for so long */
     *kb_per_s = (unsigned)setting(gpu, counter == 0 ? "pcie_tx_kb" : "pcie_rx_kb", 7000);
     return SUCCESS;
 }
 
 /* ------------------------------------------------------------------------------ processes */
 
-typedef struct { unsigned pid; unsigned long long bytes; unsigned gpu_instance, instance; } Process;
-
 /* `pid` is the probed process (by default the one that loaded this; 0: nobody), `others` how many
  * more there are: 4000001 and so on. */
 int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, unsigned *count, Process *processes) {
     ENTER;
+    unsigned room = *count;
+    if (card_processes && !is_scripted(gpu, "pid") && !is_scripted(gpu, "others")) {
+        *count = card_processes(gpu->index, processes, processes == NULL ? 0 : room);
+        return *count == 0 || (processes != NULL && room >= *count) ? SUCCESS : INSUFFICIENT_SIZE;
+    }
     unsigned own = (unsigned)setting(gpu, "pid", getpid());
     unsigned others = (unsigned)setting(gpu, "others", 0), total = others + (own != 0), place = 0;
-    unsigned room = *count;
     *count = total;
     if (total == 0) return SUCCESS;
     if (processes == NULL || room < total) return INSUFFICIENT_SIZE;
@@ -409,6 +496,22 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, unsigned *count, Process *
         processes[place++] = (Process){4000001 + i, hidden ? hidden : 1024 * MIB, 0, 0};
     unsigned long long own_bytes = (unsigned long long)setting(gpu, "own_mib", 2048) * MIB;
     if (own) processes[place++] = (Process){own, hidden ? hidden : own_bytes, 0, 0};
+    return SUCCESS;
+}
+
+/* The oldest of its versions, which torch asks for: numbers and bytes alone. */
+int nvmlDeviceGetComputeRunningProcesses(Gpu *gpu, unsigned *count, void *list) {
+    struct { unsigned pid; unsigned long long bytes; } *answer = list;
+    Process processes[64];
+    unsigned room = *count, found = 64;
+    int code = nvmlDeviceGetComputeRunningProcesses_v3(gpu, &found, processes);
+    if (code != SUCCESS) return code;
+    *count = found;
+    if (found > room || (found && !list)) return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < found; i++) {
+        answer[i].pid = processes[i].pid;
+        answer[i].bytes = processes[i].bytes;
+    }
     return SUCCESS;
 }
 
@@ -439,10 +542,15 @@ int nvmlGpmSampleFree(GpmSample *sample) {
     return SUCCESS;
 }
 
+static void count_now(GpmSample *sample, int index, int part) {
+    *sample = (GpmSample){.index = index, .part = part, .at_s = now_s()};
+    if (card_counts) card_counts(index, part, sample->counts);
+}
+
 int nvmlGpmSampleGet(Gpu *gpu, GpmSample *sample) {
     ENTER;
     if (gpu->part || !setting(gpu, "gpm", 1)) return NOT_SUPPORTED;
-    *sample = (GpmSample){gpu->index, 0, now_s()};
+    count_now(sample, gpu->index, 0);
     return SUCCESS;
 }
 
@@ -450,7 +558,7 @@ int nvmlGpmMigSampleGet(Gpu *gpu, unsigned instance, GpmSample *sample) {
     ENTER;
     if (gpu->part || !setting(gpu, "gpm", 1)) return NOT_SUPPORTED;
     if (instance < 8 || instance >= 8 + num_parts(gpu)) return INVALID_ARGUMENT;
-    *sample = (GpmSample){gpu->index, (int)instance - 7, now_s()};
+    count_now(sample, gpu->index, (int)instance - 7);
     return SUCCESS;
 }
 
@@ -470,6 +578,10 @@ int nvmlGpmMetricsGet(GpmQuery *query) {
         if (setting(gpu, name, 0)) metric->value = NAN;
         snprintf(name, sizeof name, "gpm_code.%u", metric->id);
         metric->code = (int)setting(gpu, name, SUCCESS);
+        snprintf(name, sizeof name, "gpm.%u", metric->id);
+        if (card_metric && !is_scripted(gpu, name))
+            metric->code = card_metric(metric->id, query->first->counts, query->last->counts,
+                                       query->last->at_s - query->first->at_s, &metric->value);
     }
     return SUCCESS;
 }

@@ -1,6 +1,6 @@
 """Records what training steps take of a GPU's memory, on the stand-in for one, for the tests.
 
-    python scripts/stand_in_gpu/record_steps.py --out tests/data/cuda_memory.json
+    python scripts/software_gpu/record_steps.py --out tests/data/cuda_memory.json
 
 Of each training of `tests/fake_step/cuda_cases.py` it writes the most that torch's own allocator
 was asked for at once during a third step, and reserved. What cuBLAS works in is counted apart. Of
@@ -36,7 +36,7 @@ def main() -> int:
     if given.child:
         given.out.write_text(json.dumps(_recorded(), indent=1) + "\n")
         return 0
-    with tempfile.TemporaryDirectory(prefix="stand-in-") as name:
+    with tempfile.TemporaryDirectory(prefix="software-gpu-") as name:
         library = build(Path(name), given.headers)
         command = [sys.executable, __file__, "--child", "--out", str(given.out)]
         return subprocess.run(command, check=False, env=environment(library)).returncode
@@ -78,7 +78,7 @@ def _recorded() -> dict[str, Any]:
         print(*case, flush=True)
     return {
         "what": "Memory of torch's own CUDA allocator, on a stand-in for an A100: no driver, "
-        "no kernels (scripts/stand_in_gpu)",
+        "no kernels (scripts/software_gpu)",
         "torch": version("torch"),
         "rows": rows,
     }

@@ -1,0 +1,66 @@
+"""A script by itself, at one size: what a clock and the card's own counters say of its steps.
+
+    python bare.py SCRIPT SIZE WARMUP STEPS
+
+Nothing of batchadvisor runs here. Steps are counted by the optimizer's; the middle one stands for
+all, since hosts lose time to other processes now and then. What the card did is exact.
+"""
+
+import ctypes
+import json
+import os
+import runpy
+import sys
+from itertools import pairwise
+from statistics import median
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader
+
+script, size, warmup, steps = sys.argv[1], *map(int, sys.argv[2:5])
+made = DataLoader.__init__
+library = ctypes.CDLL(os.environ["LD_PRELOAD"].split(":")[0])
+ends, readings = [], []
+
+
+def with_size(self, dataset, batch_size=1, *words, **options):
+    made(self, dataset, size, *words, **options)
+
+
+def read():
+    torch.cuda.synchronize()
+    sums = (ctypes.c_double * 4)()
+    library.software_gpu_usage(0, sums)
+    readings.append(list(sums))
+
+
+def count(*_):
+    ends.append(torch.cuda.Event(enable_timing=True))
+    ends[-1].record()
+    if len(ends) not in {warmup, warmup + steps}:
+        return
+    read()
+    if len(ends) == warmup:
+        return
+    *sums, idle_w = readings[1]
+    busy_s, sm_s, joules = (
+        after - before for before, after in zip(readings[0][:3], sums, strict=True)
+    )
+    timed = ends[warmup + 1 :]  # the first has waited
+    step_s = median(a.elapsed_time(b) for a, b in pairwise(timed)) / 1e3
+    truth = {
+        "step_s": step_s,
+        "busy_pct": 100 * busy_s / steps / step_s,
+        "sm_pct": 100 * sm_s / steps / step_s,
+        "joules": idle_w * step_s + joules / steps,
+    }
+    sys.stdout.write(f"TRUTH {json.dumps(truth)}")
+    sys.stdout.flush()
+    os._exit(0)
+
+
+DataLoader.__init__ = with_size
+register_optimizer_step_post_hook(count)
+sys.argv = [script]
+runpy.run_path(script, run_name="__main__")

@@ -1,0 +1,66 @@
+"""Whole runs on planted truths: what is said of a script is what it does by itself."""
+
+import json
+from pathlib import Path
+
+import pytest
+from batchadvisor.advisor.advise import advise
+
+from .planted import Planted
+
+pytestmark = pytest.mark.gpu_build
+BARE = Path(__file__).with_name("bare.py")
+PLANTED = {
+    "saturated from few samples on": Planted(
+        "saturated", "does not help", sizes=(2, 8, 32), native=8, blocks=1600, kernels=60,
+        wave_us=20.0,
+    ),
+    "launch-bound up to a knee": Planted(
+        "saturated", "does not help", sizes=(32, 512, 1024), blocks=20, wave_us=300.0,
+        launch_us=1000.0,
+    ),
+    "a loader that sleeps": Planted("input", "does not help", sizes=(16, 32, 128), fetch_ms=1.0),
+    "copies from pageable memory": Planted(
+        "copies", "does not help", sizes=(16, 32, 64), pinned=False, row=1 << 13, blocks=10
+    ),
+    "reads a number every step": Planted(
+        "synchronisation", "helps", sizes=(16, 32), kernels=1, launch_us=1000.0, blocks=800,
+        last="[part.add_(1) for _ in range(6)]; loss.item()",
+    ),
+}  # fmt: skip
+"""Hosts lose some tenths of a millisecond to other processes: steps take ten and more of them."""
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_run_says_what_the_script_does(machine, tmp_path, name):
+    planted = PLANTED[name]
+    gpu = machine(planted.card())
+    (tmp_path / "train.py").write_text(planted.script())
+    sizes = ",".join(map(str, planted.sizes))
+    record = gpu.advise("--sizes", sizes, "--budget", "20s", "train.py")
+    assert record.device.name == "software GPU planted"
+    advice = advise(record)
+    timed = [trial for trial in record.trials if trial.step_s is not None]
+    truths = {}
+    for size in {trial.batch_size for trial in timed}:
+        said = gpu.run(BARE, "train.py", size, 10, 40)
+        truths[size] = json.loads(said.partition("TRUTH ")[2])
+    checks = []
+    for trial in timed:
+        truth, size = truths[trial.batch_size], trial.batch_size
+        checks.append((size, "step", trial.step_s.median / truth["step_s"], 1, 0.03))
+        rate = trial.samples_per_s.median * truth["step_s"] / size
+        checks.append((size, "samples", rate, 1, 0.03))
+        if trial.profile is not None and trial.profile.busy_pct is not None:
+            checks.append((size, "busy", trial.profile.busy_pct, truth["busy_pct"], 2))
+            checks.append((size, "SM", trial.profile.sm_efficiency_pct, truth["sm_pct"], 2))
+        if trial.samples_per_joule is not None:
+            joules = trial.samples_per_joule * truth["joules"] / size
+            checks.append((size, "energy", joules, 1, 0.05))
+    wrong = [check for check in checks if abs(check[2] - check[3]) > check[4]]
+    assert not wrong, (wrong, checks)
+    assert {what for _, what, *_ in checks} >= {"step", "samples", "busy", "SM"}
+    assert (advice.verdict.limit, advice.verdict.larger_batch) == planted.found
+    best = max(size / truth["step_s"] for size, truth in truths.items())
+    chosen = advice.recommended.batch_size
+    assert chosen / truths[chosen]["step_s"] > 0.94 * best
