@@ -40,7 +40,8 @@ def grouped_workspace(name: str, args: Sequence[Any]) -> int:
     if groups == 1 or weights.size(1) == 1 or given.dtype not in NARROW:
         return 0
     is_last = suggested_layout(given) is not None
-    return TIMES_INPUT[is_last] * prod(given.shape) * given.element_size()
+    num_bytes: int = TIMES_INPUT[is_last] * prod(given.shape) * given.element_size()
+    return num_bytes
 
 
 def suggested_layout(tensor: torch.Tensor) -> torch.memory_format | None:
