@@ -183,7 +183,9 @@ def main() -> int:
         rows[name]["verdict"] = verdict(rows[name])
         print(f"{name:48} {rows[name]['verdict']}", flush=True)
         kept = json.loads(RAW.read_text()) if RAW.exists() else {}
-        kept = {each: (kept | rows)[each] for each in ALL if "verdict" in (kept | rows).get(each, {})}
+        kept = {
+            each: (kept | rows)[each] for each in ALL if "verdict" in (kept | rows).get(each, {})
+        }
         RAW.write_text(json.dumps(kept, indent=1) + "\n")
     return 0
 

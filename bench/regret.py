@@ -3,6 +3,7 @@
     python bench/regret.py                                # all scripts, quiet and beside 1, 3, 6
     python bench/regret.py --conditions quiet --scripts gan,cnn
     python bench/regret.py --resume bench/results/regret_....json
+    python bench/regret.py --resume bench/results/regret_....json --page   # the pages again
 
 The truth is no measurement of batchadvisor: each size of a grid runs the script by itself, as a
 user would start it, and only the moments at which its optimizer stepped are written down. The
@@ -264,18 +265,105 @@ def measure_all(options: argparse.Namespace, results: Results) -> None:
             say(f"{name}, {kind}: regret {lost}: {headline}")
 
 
+PAGES = (HERE.parent / "docs" / "benchmarks.md", HERE.parent / "docs" / "reading.md")
+WORDS = {
+    "quiet": "a quiet machine",
+    "busy1": "beside one busy process",
+    "busy3": "beside three",
+    "busy6": "beside six",
+}
+
+
+def all_judged(data: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
+    """Regret and the rest of every run of a condition, by script."""
+    return {
+        name: judged(row, kind, SCRIPTS[name])
+        for name, row in data["scripts"].items()
+        if kind in row["runs"]
+    }
+
+
+def summary_of(told: dict[str, dict[str, Any]]) -> dict[str, int]:
+    """How many answers were good, by each measure."""
+    known = [each for each in told.values() if each["regret"] is not None]
+    large = [each for each in told.values() if each["gain"] >= LARGE_GAIN]
+    found = [
+        each
+        for each in large
+        if each["regret"] is not None and each["regret"] <= 1 - LARGE_GAIN / each["gain"] + 1e-9
+    ]
+    return {
+        "scripts": len(told),
+        "answered": len(known),
+        "within 5 %": sum(each["regret"] <= 0.05 for each in known),
+        "within 10 %": sum(each["regret"] <= 0.10 for each in known),
+        "too noisy": sum(each["noisy"] for each in known),
+        "worse than own": sum(each["worse"] for each in known),
+        "gains of x1.5": len(large),
+        "of these found": len(found),
+    }
+
+
+def summary_table(data: dict[str, Any]) -> str:
+    """The measures of each condition, in Markdown."""
+    rows = {kind: summary_of(told) for kind in CONDITIONS if (told := all_judged(data, kind))}
+    names = list(next(iter(rows.values())))
+    lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for kind, summary in rows.items():
+        lines.append(f"| {WORDS[kind]} | {' | '.join(str(summary[name]) for name in names)} |")
+    return "\n".join(lines)
+
+
+def scripts_table(data: dict[str, Any]) -> str:
+    """What was answered to each script, in Markdown: the size, and its regret."""
+    kinds = [kind for kind in CONDITIONS if all_judged(data, kind)]
+    head = ["script", "own", "best", "gain", *(WORDS[kind] for kind in kinds)]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name, row in data["scripts"].items():
+        truth = truth_of(row)
+        best = max(truth, key=lambda size: truth[size])
+        cells = [name, str(row["own"]), str(best)]
+        told = {kind: all_judged(data, kind).get(name) for kind in kinds}
+        gain = next((each["gain"] for each in told.values() if each), None)
+        cells.append("-" if gain is None else f"x{gain:.2f}")
+        for kind, each in told.items():
+            if each is None:
+                cells.append("not run")
+                continue
+            answer = row["runs"][kind].get("recommended") or "no answer"
+            lost = "" if each["regret"] is None else f", {each['regret']:.0%}"
+            cells.append(f"{answer}{lost}{', too noisy' if each['noisy'] else ''}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def between_marks(text: str, name: str, new: str) -> str:
+    """A page with another text between the marks of that name."""
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}{new}\n{end}{after}"
+
+
+def write_pages(data: dict[str, Any]) -> None:
+    """The figures on the page of measured costs and on the one about answers."""
+    costs, reading = PAGES
+    text = between_marks(costs.read_text(), "regret", summary_table(data))
+    costs.write_text(between_marks(text, "regret by script", scripts_table(data)))
+    reading.write_text(between_marks(reading.read_text(), "regret", summary_table(data)))
+
+
 def report(data: dict[str, Any]) -> str:
     """The printed tables."""
     lines = header(data, f"regret of batchadvisor run --budget {data['budget_s']:g}s")
     summary: dict[str, Any] = {}
     for kind in CONDITIONS:
-        rows, all_told = [], []
+        rows = []
         for name, row in data["scripts"].items():
             if kind not in row["runs"]:
                 continue
             run, script, truth = row["runs"][kind], SCRIPTS[name], truth_of(row)
             told = judged(row, kind, script)
-            all_told.append(told)
             best = max(truth, key=lambda size: truth[size])
             lost = "-" if told["regret"] is None else f"{told['regret']:.1%}"
             marks = [word for word in ("noisy", "worse") if told[word]]
@@ -286,19 +374,7 @@ def report(data: dict[str, Any]) -> str:
             )
         if not rows:
             continue
-        known = [told for told in all_told if told["regret"] is not None]
-        large = [told for told in known if told["gain"] >= LARGE_GAIN]
-        found = [told for told in large if told["regret"] <= 1 - LARGE_GAIN / told["gain"] + 1e-9]
-        summary[kind] = {
-            "scripts": len(all_told),
-            "answered": len(known),
-            "within 5 %": sum(told["regret"] <= 0.05 for told in known),
-            "within 10 %": sum(told["regret"] <= 0.10 for told in known),
-            "too noisy": sum(told["noisy"] for told in known),
-            "worse than own": sum(told["worse"] for told in known),
-            "gains of x1.5": len(large),
-            "of these found": len(found),
-        }
+        summary[kind] = summary_of(all_judged(data, kind))
         columns = (kind, "own", "answer", "best", "gain", "regret", "wall s", "sureness", "")
         told_line = ", ".join(f"{key} {value}" for key, value in summary[kind].items())
         lines += [table(columns, rows), told_line, ""]
@@ -328,11 +404,17 @@ def main() -> None:
     parser.add_argument("--resume", type=Path, help="results of an earlier part, as JSON")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--no-results", action="store_true", help="print only")
+    parser.add_argument("--page", action="store_true", help="only write the pages, of --resume")
     options = parser.parse_args()
     options.conditions = options.conditions.split(",")
     options.scripts = [name.strip() for name in options.scripts.split(";") if name] or list(SCRIPTS)
     if not set(options.conditions) <= set(CONDITIONS) or not set(options.scripts) <= set(SCRIPTS):
         parser.error(f"conditions: {', '.join(CONDITIONS)}; scripts: {'; '.join(SCRIPTS)}")
+    if options.page:
+        if options.resume is None:
+            parser.error("--page needs the results: --resume FILE")
+        write_pages(json.loads(options.resume.read_text()))
+        return
     folder = None if options.no_results else options.results
     results = Results(folder, "regret", options.resume)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what runs meanwhile is ended too

@@ -69,9 +69,7 @@ def small_losses(losses: Losses) -> str:
     return f"no share of the step stands out: {', '.join(known)}"
 
 
-def unrecorded(
-    profile: Profile, wait: float | None, scaling: Scaling, workers: Workers
-) -> Verdict:
+def unrecorded(profile: Profile, wait: float | None, scaling: Scaling, workers: Workers) -> Verdict:
     """A device of which the trace holds nothing: the times decide, never the CPU's operators.
 
     Args:
