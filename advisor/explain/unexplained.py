@@ -6,6 +6,7 @@ from ...records import IdleShares, LongestGap, Profile, TraceFault, Verdict
 from ...units import format_seconds
 from ..measured.scaling import Scaling
 from .limits import Losses
+from .remedies import UNKNOWN
 from .verdict_from_times import by_times
 
 WORTH_SAYING = 0.01
@@ -76,7 +77,7 @@ def unrecorded(profile: Profile, wait: float | None, scaling: Scaling) -> Verdic
         wait: share of unprofiled steps spent waiting for the DataLoader, if any were timed.
         scaling: what other sizes say.
     """
-    verdict = by_times(None, wait, scaling, None)
+    verdict = by_times(None, wait, scaling, UNKNOWN)
     if verdict.limit != "cannot tell":
         return verdict
     message = profile.unrecorded
