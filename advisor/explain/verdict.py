@@ -88,7 +88,7 @@ def verdict_of(
     scaling = scaling or Scaling()
     workers = Workers(num_workers, num_cores, beside_training=not gpu)
     if profile is not None and profile.unrecorded:
-        return _with_scaling(unrecorded(profile, wait, scaling), None, scaling)
+        return _with_scaling(unrecorded(profile, wait, scaling, workers), None, scaling)
     losses = losses_of(profile, wait)
     if gpu and losses is None and profile is not None:
         # Outside its operators the host may wait for the GPU, which such a trace does not show.
