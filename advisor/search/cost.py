@@ -137,7 +137,12 @@ class Budget:
         return step_s * max(1.0, size / max(1, own))
 
     def trial_s(self, request: TrialRequest) -> float:
-        """Estimated seconds of a trial."""
+        """Estimated seconds of a trial, and of the start of the process that it needs."""
+        starts = request.fresh_process or self._script.process_per_size
+        return self.steps_s(request) + (self._script.setup_s if starts else 0.0)
+
+    def steps_s(self, request: TrialRequest) -> float:
+        """Estimated seconds of the steps of a trial."""
         if request.turns is not None:
             return turns_s(request.turns, self.step_s)
         steps = USUAL_FIT_STEPS
@@ -152,11 +157,9 @@ class Budget:
             steps = TIMED_STEPS if fewer >= FULL_STEPS else fewer
         if request.profile:
             steps += PROFILED_STEPS
-        fresh = request.fresh_process or self._script.process_per_size
-        setup_s = self._script.setup_s if fresh else 0.0
         if request.kind != "fit":
             step_s = max(step_s, self._least_step_s)
-        return steps * step_s + setup_s
+        return steps * step_s
 
     def within(self, request: TrialRequest, left_s: float) -> TrialRequest | None:
         """The request in so many seconds: a comparison in fewer rounds, `None` in too few."""
@@ -169,8 +172,13 @@ class Budget:
         return msgspec.structs.replace(request, turns=fewer)
 
     def reserve_s(self) -> float:
-        """Seconds kept back for confirming what was found: the two best sizes so far."""
+        """Seconds kept back for confirming what was found: the two best sizes so far.
+
+        None while a single size was timed, which nothing can confirm: a second one comes first.
+        """
         if not self._times or self._script.first_size is None:
+            return 0.0
+        if len(self._times) == 1 and self._goal.kind != "memory":
             return 0.0
         if self._goal.kind == "memory":
             finalists = sorted(self._times)[-2:]

@@ -239,7 +239,7 @@ class TestRemedies:
         ],
     )
     def test_workers_that_feed_a_gpu(self, num_cores, num_workers, words):
-        for profile in (None, profile_of(input=50.0)):
+        for profile in (None, profile_of(input=50.0), Profile(unrecorded="no GPU in it")):
             verdict = verdict_of(
                 profile, wait=0.6, num_workers=num_workers, num_cores=num_cores, gpu=True
             )
