@@ -133,7 +133,8 @@ import sys
 import torch
 from batchadvisor.probes.nvml.calls import ask
 from batchadvisor.probes.nvml.processes import ProcessTable
-other = "import sys, torch; x = torch.zeros(3 << 28, device='cuda'); print(1, flush=True); sys.stdin.read()"
+other = "import sys, torch; x = torch.zeros(3 << 28, device='cuda'); print(1, flush=True); "
+other += "sys.stdin.read()"
 x = torch.zeros(1 << 28, device="cuda")
 with subprocess.Popen([sys.executable, "-c", other], stdin=-1, stdout=-1) as neighbour:
     neighbour.stdout.readline()
