@@ -20,7 +20,8 @@ pinned_gb_s = 1000
 """
 """A launch each 5 ms, a kernel of 2 ms: what the host does beside it takes far less."""
 
-STEPS = """
+STEPS = (
+    """
 import sys
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -36,7 +37,9 @@ with profile(activities=activities, acc_events=True) as prof:
                 x.add_(1)
     torch.cuda.synchronize()
 prof.export_chrome_trace(path)
-""" % ELEMENTS
+"""
+    % ELEMENTS
+)
 
 ALL_KINDS = """
 import json
