@@ -95,7 +95,7 @@ class Analysis:
         gpu, operators, steps = self.trace.gpu, self.trace.operators, self.steps
         if len(steps):
             end = max(int(steps.end_ns.max()), int(steps.gpu_end_ns.max()))
-            return int(steps.start_ns[0]), end, "steps"
+            return max(int(steps.start_ns[0]), self._older_end()), end, "steps"
         if len(gpu):
             return int(gpu.start_ns.min()), int(gpu.end_ns.max()), "GPU span"
         if len(operators):
@@ -104,6 +104,15 @@ class Analysis:
         if len(calls) and self.health.fault:
             return int(calls.start_ns.min()), int(calls.end_ns.max()), "calls"
         return 0, 0, "none"
+
+    def _older_end(self) -> int:
+        """When the work of older steps was done: with it the window would hold a step too many."""
+        gpu = self.trace.gpu
+        own = self.launched >= self.steps.start_ns[0]
+        if not own.any():
+            return UNKNOWN
+        older = ~own & (gpu.start_ns < gpu.start_ns[own].min())
+        return int(gpu.end_ns[older].max(initial=UNKNOWN))
 
     def device_metrics(self, start: int, end: int) -> tuple[DeviceMetrics, ...]:
         """The metrics of all GPUs in a window, nanoseconds as in the trace."""

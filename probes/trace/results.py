@@ -115,8 +115,9 @@ class TraceMetrics(Record, frozen=True, kw_only=True):
     """All that a trace says of the profiled window.
 
     Attributes:
-        window_s: length of the window; from the first step's start to the last step's end, GPU
-            work included. Without steps, from the first GPU activity to the last.
+        window_s: length of the window; from the first step's start, or the end of the GPU work of
+            older steps, to the last step's end, GPU work included. Without steps, from the first
+            GPU activity to the last.
         window_source: which of these it is.
         step_s: mean time from step to step.
         step_source: how that was measured.

@@ -10,7 +10,8 @@
 static int64_t price(int device, const struct work *copy) {
     const struct model *model = model_of(card_of(device));
     int is_pageable = copy->from == PAGEABLE || copy->to == PAGEABLE;
-    double rate = copy->peer >= 0 ? model->peer : is_pageable ? model->pageable : model->pinned;
+    double peer = copy->peer >= 0 ? fmin(model->peer, model_of(card_of(copy->peer))->peer) : 0;
+    double rate = peer ? peer : is_pageable ? model->pageable : model->pinned;
     if (copy->from == ON_DEVICE && copy->to == ON_DEVICE && copy->peer < 0) rate = model->bandwidth / 2; /* read and written */
     return model->copy_ns + llround(1e9 * copy->bytes / rate);
 }

@@ -291,13 +291,14 @@ struct usage usage_until(int number, int64_t at_ns) {
     return usage;
 }
 
-/* For tests, which compare what is said of a card with what it did: seconds of this clock, of kernels and
- * copies (where they do not overlap), of SMs at work, and joules. */
+/* For tests, which compare what is said of a card with what it did: seconds of kernels and copies (which
+ * must not overlap) and of SMs at work, joules above those of an idle card, and its watts. */
 void software_gpu_usage(int device, double sums[4]) {
     int64_t at_ns = now_ns();
     struct usage usage = usage_until(card_of(device), at_ns);
-    sums[0] = at_ns / 1e9;
-    sums[1] = (usage.busy_ns[COMPUTE] + usage.busy_ns[TO_DEVICE] + usage.busy_ns[FROM_DEVICE]) / 1e9;
-    sums[2] = usage.sm_ns / 1e9;
-    sums[3] = usage.joules;
+    double idle_w = model_of(card_of(device))->idle_w;
+    sums[0] = (usage.busy_ns[COMPUTE] + usage.busy_ns[TO_DEVICE] + usage.busy_ns[FROM_DEVICE]) / 1e9;
+    sums[1] = usage.sm_ns / 1e9;
+    sums[2] = usage.joules - idle_w * (at_ns - machine_began_ns()) / 1e9;
+    sums[3] = idle_w;
 }

@@ -2,7 +2,8 @@
 
     python bare.py SCRIPT SIZE WARMUP STEPS
 
-Nothing of batchadvisor runs here. Steps are counted by the optimizer's.
+Nothing of batchadvisor runs here. Steps are counted by the optimizer's; the middle one stands for
+all, since hosts lose time to other processes now and then. What the card did is exact.
 """
 
 import ctypes
@@ -10,7 +11,8 @@ import json
 import os
 import runpy
 import sys
-import time
+from itertools import pairwise
+from statistics import median
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -19,8 +21,7 @@ from torch.utils.data import DataLoader
 script, size, warmup, steps = sys.argv[1], *map(int, sys.argv[2:5])
 made = DataLoader.__init__
 library = ctypes.CDLL(os.environ["LD_PRELOAD"].split(":")[0])
-done = []
-readings = []
+ends, readings = [], []
 
 
 def with_size(self, dataset, batch_size=1, *words, **options):
@@ -31,24 +32,28 @@ def read():
     torch.cuda.synchronize()
     sums = (ctypes.c_double * 4)()
     library.software_gpu_usage(0, sums)
-    readings.append([time.perf_counter(), *sums])
+    readings.append(list(sums))
 
 
 def count(*_):
-    done.append(None)
-    if len(done) not in {warmup, warmup + steps}:
+    ends.append(torch.cuda.Event(enable_timing=True))
+    ends[-1].record()
+    if len(ends) not in {warmup, warmup + steps}:
         return
     read()
-    if len(done) == warmup:
+    if len(ends) == warmup:
         return
-    host_s, card_s, busy_s, sm_s, joules = (
-        after - before for before, after in zip(*readings, strict=True)
+    *sums, idle_w = readings[1]
+    busy_s, sm_s, joules = (
+        after - before for before, after in zip(readings[0][:3], sums, strict=True)
     )
+    timed = ends[warmup + 1 :]  # the first has waited
+    step_s = median(a.elapsed_time(b) for a, b in pairwise(timed)) / 1e3
     truth = {
-        "step_s": host_s / steps,
-        "busy_pct": 100 * busy_s / card_s,
-        "sm_pct": 100 * sm_s / card_s,
-        "joules": joules / steps,
+        "step_s": step_s,
+        "busy_pct": 100 * busy_s / steps / step_s,
+        "sm_pct": 100 * sm_s / steps / step_s,
+        "joules": idle_w * step_s + joules / steps,
     }
     sys.stdout.write(f"TRUTH {json.dumps(truth)}")
     sys.stdout.flush()

@@ -1,6 +1,7 @@
 """Torch's own CUDA build on the GPU in software: built once, one machine for each test."""
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -59,9 +60,15 @@ class Machine:
         path.write_text(text)
         return self.run(path, *words, **options)
 
+    def answer(self, *words, **options):
+        """Record and advice of `batchadvisor run`, as it prints them."""
+        options = {"timeout_s": 240, **options}
+        said = self.run("-m", "batchadvisor", "run", "-q", "--json", "-o", "out", *words, **options)
+        return json.loads(said)
+
     def advise(self, *words, **options):
         """The record of `batchadvisor run`."""
-        self.run("-m", "batchadvisor", "run", "-q", "-o", "out", *words, **options)
+        self.answer(*words, **options)
         return read_record(self.folder / "out")
 
 

@@ -199,7 +199,8 @@ if __name__ == "__main__":
 def test_processes_share_a_card_and_leave_it(machine):
     """Also one that is killed; a model on two devices runs through both."""
     said, free, first, last = json.loads(machine(CARDS).script(SEVERAL))
-    assert said["0"] == said["1"] == 4096 - 2 * 256 - 2  # and the model of the first
+    assert said["0"] == said["1"]
+    assert 4096 - 2 * 256 - 64 < said["0"] < 4096 - 2 * 256  # and the model of the first
     assert free == 4096
     assert (first, last) == ("cuda:0", 1)
 

@@ -1,0 +1,144 @@
+"""The largest size on planted capacities: what the run says is what torch accepts."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.session.recording.store import read_record
+
+from .planted import card
+
+pytestmark = pytest.mark.gpu_build
+MIB = 2**20
+CAPACITY, CONTEXT = 4096, 400
+HELD = 5
+"""Pieces that a step holds at once, each of a MiB a sample."""
+
+SCRIPT = """
+import sys
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def work(size):
+    held = [torch.empty(size << 20, dtype=torch.uint8, device="cuda") for _ in range({held})]
+    torch.cuda._sleep(3_000_000 + 10_000 * size)
+    del held
+
+
+class Layer(torch.autograd.Function):
+    @staticmethod
+    def forward(context, rows):
+        if {place!r} == "forward":
+            work(len(rows))
+        return rows.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        if {place!r} == "backward":
+            work(len(gradient))
+        return gradient
+
+
+class Sgd(torch.optim.SGD):
+    def step(self):
+        if {place!r} == "optimizer":
+            work(size)
+        super().step()
+
+
+loader = DataLoader(TensorDataset(torch.zeros(50_000, 16)), batch_size=8)
+model = torch.nn.Linear(16, 16).cuda()
+optimizer = Sgd(model.parameters(), 0.1)
+for (rows,) in loader:
+    size = len(rows)
+    optimizer.zero_grad()
+    Layer.apply(model(rows.cuda())).mean().backward()
+    optimizer.step()
+"""
+
+LARGEST = """
+import re, sys
+import torch
+from torch.utils.data import DataLoader
+text = open("train.py").read()
+made, sizes = DataLoader.__init__, []
+DataLoader.__init__ = lambda self, data, batch_size: made(
+    self, torch.utils.data.Subset(data, range(3 * sizes[-1])), sizes[-1])
+
+
+def reserved(size):
+    sizes.append(size)
+    torch.cuda.empty_cache()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    exec(compile(text, "train.py", "exec"), {"__name__": "__main__"})
+    return torch.cuda.max_memory_reserved()
+
+
+low, high = 1, 4096
+while high - low > 1:
+    middle = (low + high) // 2
+    if reserved(middle) <= float(sys.argv[1]):
+        low = middle
+    else:
+        high = middle
+print(low)
+"""
+
+
+def largest(gpu, room_bytes):
+    """By torch itself, whose card must have the room for sizes beyond it."""
+    return int(gpu.script(LARGEST, room_bytes))
+
+
+@pytest.mark.parametrize("place", ["forward", "backward", "optimizer"])
+def test_the_largest_size(machine, tmp_path, place):
+    gpu = machine(card(memory_mib=CAPACITY, context_mib=CONTEXT))
+    (tmp_path / "train.py").write_text(SCRIPT.format(held=HELD, place=place))
+    record = gpu.advise("--goal", "memory", "--budget", "25s", "--no-profile", "train.py")
+    advice = advise(record)
+    best = largest(machine(card(memory_mib=64 * CAPACITY)), 0.95 * (CAPACITY - CONTEXT) * MIB)
+    outcomes = [(trial.batch_size, trial.outcome) for trial in record.trials]
+    assert 0.97 * best <= advice.recommended.batch_size <= best, (best, outcomes)
+    for size, outcome in outcomes:
+        assert outcome in {"ok", "out_of_memory"}
+        assert outcome == "ok" or size * HELD > CAPACITY - CONTEXT - 64, outcomes
+
+
+NEIGHBOUR = """
+import time
+import torch
+held = torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
+print("here", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_neighbour_comes_in_the_middle(machine, tmp_path):
+    """It takes 3 GiB of 4: what is recommended fits beside it."""
+    gpu = machine(card(memory_mib=CAPACITY))
+    (tmp_path / "train.py").write_text(SCRIPT.format(held=HELD, place="forward"))
+    (tmp_path / "neighbour.py").write_text(NEIGHBOUR)
+    words = ["-m", "batchadvisor", "run", "-q", "-o", "out", "--goal", "memory"]
+    words += ["--budget", "40s", "--no-profile", "train.py"]
+    with subprocess.Popen([sys.executable, *words], cwd=tmp_path, env=gpu.environment) as run:
+        samples = tmp_path / "out/samples.jsonl"
+        until = time.monotonic() + 60
+        while not (samples.exists() and samples.stat().st_size) and time.monotonic() < until:
+            time.sleep(0.1)
+        command = [sys.executable, "neighbour.py"]
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=gpu.environment, stdout=subprocess.PIPE
+        ) as neighbour:
+            assert neighbour.stdout.readline() == b"here\n"
+            assert run.wait(timeout=200) == 0
+            neighbour.kill()
+    record = read_record(tmp_path / "out")
+    assert record.device.capacity_bytes == 1024 * MIB
+    size = advise(record).recommended.batch_size
+    best = 0.95 * 1024 / HELD
+    assert 0.8 * best <= size <= best, [(t.batch_size, t.outcome) for t in record.trials]
