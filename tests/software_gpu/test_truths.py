@@ -19,7 +19,9 @@ PLANTED = {
         "saturated", "does not help", sizes=(32, 512, 1024), blocks=20, wave_us=300.0,
         launch_us=1000.0,
     ),
-    "a loader that sleeps": Planted("input", "does not help", sizes=(8, 16, 32), native=16, fetch_ms=4.0),
+    "a loader that sleeps": Planted(
+        "input", "does not help", sizes=(8, 16, 32), native=16, fetch_ms=4.0
+    ),
     "copies from pageable memory": Planted(
         "copies", "does not help", sizes=(16, 32, 64), pinned=False, row=1 << 13, blocks=10,
         pageable_gb_s=0.02,
