@@ -40,6 +40,7 @@ NO_TIME = "the budget was spent before a step on fake tensors could be made"
 ENDED = "the script's process had ended by then"
 NO_LOADER = "only batches of a DataLoader can be made of tensors without contents"
 SEVERAL = "a script that runs as several ranks makes no steps on fake tensors"
+SCATTERED = "a batch that DataParallel cuts over several GPUs makes no steps on fake tensors"
 
 
 def record_step(workers: WorkerPool, writer: RecordWriter) -> MemoryAnalysis | None:
@@ -140,6 +141,11 @@ def refused_size(record: RunRecord) -> int | None:
     )
 
 
+def _is_scattered(record: RunRecord) -> bool:
+    parallelism = record.distribution and record.distribution.parallelism
+    return bool(parallelism and "DataParallel" in parallelism.shapes and parallelism.replicas)
+
+
 def _explained(
     workers: WorkerPool,
     writer: RecordWriter,
@@ -151,6 +157,8 @@ def _explained(
     assert discovery is not None  # a size ran, or was refused
     if record.distribution is not None and record.distribution.world_size > 1:
         return (), SEVERAL
+    if _is_scattered(record):
+        return (), SCATTERED
     if not discovery.traits.steers_loader:
         return (), NO_LOADER
     if discovery.compiled:
