@@ -20,8 +20,8 @@
 #define MAGIC 0x50f76b75
 
 /* Work without a gap, of an even kind; sums are of all before it. */
-struct stretch { int64_t start_ns, end_ns; double share, watts, rate; };
-struct sums { int64_t busy_ns; double sm_ns, joules, bytes; };
+struct stretch { int64_t start_ns, end_ns; double share, warps, watts, rate; };
+struct sums { int64_t busy_ns; double sm_ns, warp_ns, joules, bytes; };
 struct history {
     uint64_t count; /* of all stretches so far */
     struct stretch stretches[NUM_STRETCHES];
@@ -119,11 +119,15 @@ static int card_named(const char *text) {
     long number = strtol(text, &end, 10);
     if (end != text && !*end) return number >= 0 && number < num_cards() ? number : -1;
     int found = -1;
-    for (int i = 0; i < num_cards(); i++)
-        if (*text && !strncmp(model_of(i)->uuid, text, strlen(text))) {
+    for (int i = 0; i < num_cards(); i++) {
+        char uuid[sizeof model_of(i)->uuid];
+        strcpy(uuid, model_of(i)->uuid);
+        if (!strncmp(text, "MIG-", 4) && model_number(i, "mig_memory_mib", 0)) memcpy(uuid, "MIG", 3);
+        if (*text && !strncmp(uuid, text, strlen(text))) {
             if (found >= 0) return -1;
             found = i;
         }
+    }
     return found;
 }
 static void find_visible(void) {
@@ -239,6 +243,7 @@ static struct sums until(const struct history *history, int64_t at_ns) {
     int64_t ran_ns = (at_ns < last->end_ns ? at_ns : last->end_ns) - last->start_ns;
     sums.busy_ns += ran_ns;
     sums.sm_ns += last->share * ran_ns;
+    sums.warp_ns += last->warps * ran_ns;
     sums.joules += last->watts * ran_ns / 1e9;
     sums.bytes += last->rate * ran_ns;
     return sums;
@@ -246,7 +251,7 @@ static struct sums until(const struct history *history, int64_t at_ns) {
 static void add(struct history *history, struct stretch added) {
     if (history->count) {
         struct stretch *last = &history->stretches[(history->count - 1) % NUM_STRETCHES];
-        if (last->end_ns == added.start_ns && last->share == added.share && last->watts == added.watts &&
+        if (last->end_ns == added.start_ns && last->share == added.share && last->warps == added.warps && last->watts == added.watts &&
             last->rate == added.rate) {
             last->end_ns = added.end_ns;
             return;
@@ -259,7 +264,7 @@ static void add(struct history *history, struct stretch added) {
 
 /* Engines work in the order in which they are asked: a process behind another one waits its turn. */
 int64_t reserve_engine(int number, enum engine engine, int64_t ready_ns, int64_t duration_ns, double share,
-                       double bytes) {
+                       double warps, double bytes) {
     const struct model *model = model_of(number);
     struct card *card = &locked()->cards[number];
     own(card);
@@ -268,7 +273,7 @@ int64_t reserve_engine(int number, enum engine engine, int64_t ready_ns, int64_t
         int is_compute = engine == COMPUTE || engine == EXCHANGE;
         double watts = is_compute ? model->busy_w - model->idle_w : 0;
         add(&card->histories[engine], (struct stretch){start_ns, start_ns + duration_ns, is_compute ? share : 0,
-                                                       watts, bytes / duration_ns});
+                                                       is_compute ? warps : 0,                                                       watts, bytes / duration_ns});
         card->free_ns[engine] = start_ns + duration_ns;
     }
     unlock();
@@ -282,6 +287,7 @@ struct usage usage_until(int number, int64_t at_ns) {
         struct sums sums = until(&card->histories[engine], at_ns);
         usage.busy_ns[engine] = sums.busy_ns;
         usage.sm_ns += sums.sm_ns;
+        usage.warp_ns += sums.warp_ns;
         usage.joules += sums.joules;
         if (engine == TO_DEVICE) usage.bytes_to = sums.bytes;
         if (engine == FROM_DEVICE) usage.bytes_from = sums.bytes;

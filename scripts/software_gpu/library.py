@@ -71,6 +71,7 @@ def build(folder: Path, headers: Path = HEADERS) -> Path:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(compiled, sorted(SOURCES.glob("*.c"))))
         asked = {name for names in pool.map(_undefined, libraries) for name in names}
+    asked |= _asked_by_triton(torch.parent)
     rest = folder / "rest.c"
     empty = sorted(asked - _defined(objects))
     rest.write_text("".join(f"int {name}(void) {{ return {_answer(name)}; }}\n" for name in empty))
@@ -104,6 +105,12 @@ def environment(
         "LD_PRELOAD": ":".join(filter(None, preloaded)),
         "LD_LIBRARY_PATH": ":".join(filter(None, paths)),
     }
+
+
+def _asked_by_triton(packages: Path) -> set[str]:
+    """Functions of the driver that Triton's own module calls; it is compiled when it is needed."""
+    source = packages / "triton/backends/nvidia/driver.c"
+    return set(re.findall(r"\bcu[A-Z]\w+(?=\()", source.read_text())) if source.exists() else set()
 
 
 def _callback_names(headers: Path) -> str:

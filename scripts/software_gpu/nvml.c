@@ -43,7 +43,7 @@ enum {
 #define MIB (1024ULL * 1024)
 
 typedef struct { int index, part; } Gpu; /* part: 1 to 7 of a partitioned GPU, 0 for the whole */
-typedef struct { int index, part; double at_s, counts[4]; } GpmSample;
+typedef struct { int index, part; double at_s, counts[5]; } GpmSample;
 typedef struct { char name[80]; long long value; } Entry;
 
 static Gpu gpus[MAX_GPUS], parts[MAX_GPUS][MAX_PARTS];
@@ -59,8 +59,8 @@ typedef struct { unsigned pid; unsigned long long bytes; unsigned gpu_instance, 
 OF_CARDS long long card_says(int index, int part, const char *name, long long otherwise);
 OF_CARDS const char *card_text(int index, int part, const char *name);
 OF_CARDS unsigned card_processes(int index, Process *list, unsigned room);
-OF_CARDS void card_counts(int index, int part, double counts[4]);
-OF_CARDS int card_metric(unsigned id, const double first[4], const double last[4], double elapsed_s,
+OF_CARDS void card_counts(int index, int part, double counts[5]);
+OF_CARDS int card_metric(unsigned id, const double first[5], const double last[5], double elapsed_s,
                          double *value);
 
 /* -------------------------------------------------------------------------------- settings */

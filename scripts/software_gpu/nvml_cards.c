@@ -35,6 +35,7 @@ static struct usage between(int card, int64_t from_ns, int64_t to_ns) {
     struct usage first = usage_until(card, from_ns), last = usage_until(card, to_ns);
     for (int i = 0; i < NUM_ENGINES; i++) last.busy_ns[i] -= first.busy_ns[i];
     last.sm_ns -= first.sm_ns;
+    last.warp_ns -= first.warp_ns;
     last.joules -= first.joules;
     last.bytes_to -= first.bytes_to;
     last.bytes_from -= first.bytes_from;
@@ -127,18 +128,19 @@ unsigned card_processes(int index, Process *list, unsigned room) {
         list[i] = (Process){(unsigned)found[i].process, found[i].bytes, -1u, -1u};
     return (unsigned)num;
 }
-void card_counts(int index, int part, double counts[4]) {
+void card_counts(int index, int part, double counts[5]) {
     struct usage used = usage_until(index, now_ns());
     counts[0] = kernel_ns(&used);
     counts[1] = used.sm_ns;
-    counts[2] = used.bytes_from;
-    counts[3] = used.bytes_to;
+    counts[2] = used.warp_ns;
+    counts[3] = used.bytes_from;
+    counts[4] = used.bytes_to;
     (void)part;
 }
-/* Graphics and SM activity, and the bus in MiB/s; no card counts the others. */
-int card_metric(unsigned id, const double first[4], const double last[4], double elapsed_s, double *value) {
+/* Graphics and SM activity, occupancy, and the bus in MiB/s; no card counts the others. */
+int card_metric(unsigned id, const double first[5], const double last[5], double elapsed_s, double *value) {
     static const struct { unsigned id; int count; double whole; } known[] = {
-        {1, 0, NS / 100}, {2, 1, NS / 100}, {20, 2, 1 << 20}, {21, 3, 1 << 20}};
+        {1, 0, NS / 100}, {2, 1, NS / 100}, {3, 2, NS / 100}, {20, 3, 1 << 20}, {21, 4, 1 << 20}};
     for (unsigned i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].id == id) {
             *value = (last[known[i].count] - first[known[i].count]) / elapsed_s / known[i].whole;

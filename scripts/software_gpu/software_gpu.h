@@ -54,6 +54,7 @@ enum engine { COMPUTE, TO_DEVICE, FROM_DEVICE, PEER, EXCHANGE, NUM_ENGINES }; /*
 struct usage {
     int64_t busy_ns[NUM_ENGINES];
     double sm_ns;    /* busy time of all engines but copies, weighted with the share of SMs at work */
+    double warp_ns;  /* the same, weighted with the share of all warps that are resident */
     double joules;
     double bytes_to, bytes_from; /* over the bus */
 };
@@ -72,9 +73,9 @@ const struct phase *phase_at(int card, int64_t at_ns); /* NULL: nothing slows it
 int take_bytes(int card, size_t size);
 void return_bytes(int card, size_t size);
 /* Reserves an engine of a card for a time, at the earliest from `ready_ns`; returns the start.
- * `share`: of the SMs that work meanwhile; `bytes`: that cross the bus. */
+ * `share`: of the SMs that work meanwhile; `warps`: of all that the SMs hold; `bytes`: that cross the bus. */
 int64_t reserve_engine(int card, enum engine engine, int64_t ready_ns, int64_t duration_ns, double share,
-                       double bytes);
+                       double warps, double bytes);
 
 /* ---- streams.c: queues, events, waits ---- */
 

@@ -127,8 +127,15 @@ void host_waited(int64_t end_ns) {
     if (host_ns < end_ns) host_ns = end_ns;
     unlock_streams();
 }
+/* A call begins before what it launches, on a host whose clock lags behind too. */
+static void began_before(int64_t then_ns) {
+    struct call *call = current_call;
+    while (call && call->outer) call = call->outer;
+    if (call && call->start_ns >= then_ns) call->start_ns = then_ns - 1000;
+}
 int64_t place_in(struct stream *stream) {
     int64_t reached_ns = launched(stream->device);
+    began_before(reached_ns);
     for (;;) {
         int64_t now = now_ns();
         while (stream->count && stream->ends_ns[stream->first] <= (now > reached_ns ? now : reached_ns)) {
@@ -159,6 +166,15 @@ static double share_of_sms(int number, const struct kernel *kernel) {
     double share = blocks / model_of(card_of(number))->sms;
     return share < 1 ? share : 1;
 }
+/* Of the warps that the card's SMs hold, how many a kernel keeps there while it has blocks for all. */
+static double share_of_warps(int number, const struct kernel *kernel) {
+    const struct model *model = model_of(card_of(number));
+    double blocks = (double)kernel->grid[0] * kernel->grid[1] * kernel->grid[2] / model->sms;
+    int threads = kernel->block[0] * kernel->block[1] * kernel->block[2];
+    size_t shared = kernel->shared_static + kernel->shared_dynamic;
+    int most = resident_blocks(number, threads, kernel->registers, shared);
+    return (blocks < most ? blocks : most) * threads / model->threads_per_sm;
+}
 void run_node(struct stream *stream, const struct work *work, int number, int64_t queued_ns, int64_t ready_ns,
               uint32_t graph, uint32_t node, int64_t *start_ns, int64_t *end_ns) {
     int card = card_of(number);
@@ -166,7 +182,7 @@ void run_node(struct stream *stream, const struct work *work, int number, int64_
     const struct phase *phase = work->kind == COPY_ACTIVITY || work->kernel.engine == EXCHANGE ? NULL : phase_at(card, ready_ns);
     if (phase) duration_ns *= phase->slower;
     *start_ns = reserve_engine(card, work->kernel.engine, ready_ns, duration_ns, share_of_sms(number, &work->kernel),
-                               work->bytes);
+                               share_of_warps(number, &work->kernel), work->bytes);
     *end_ns = *start_ns + duration_ns;
     record_work(stream, work, number, queued_ns, *start_ns, *end_ns, graph, node);
 }

@@ -23,7 +23,6 @@ def card(wave_us=100.0, launch_us=0.0, name="planted", **more):
         "kernel_us": 0,
         "copy_us": 0,
         "pinned_gb_s": 1000,
-        "pageable_gb_s": 0.1,
         "bandwidth_gb_s": SMS * wave_bytes / (wave_us * 1e-6) / 1e9,
         "fp32_tflops": 1e6,
         "half_tflops": 1e6,
@@ -92,6 +91,7 @@ class Planted:
     loader: str = ""
     wave_us: float = 100.0
     launch_us: float = 0.0
+    pageable_gb_s: float = 1.0
 
     @property
     def found(self):
@@ -100,7 +100,7 @@ class Planted:
 
     def card(self):
         """Of the machine."""
-        return card(self.wave_us, self.launch_us)
+        return card(self.wave_us, self.launch_us, pageable_gb_s=self.pageable_gb_s)
 
     def script(self):
         """As a user wrote it."""

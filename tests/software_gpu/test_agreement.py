@@ -1,4 +1,4 @@
-"""One script, timed bare, by `batchadvisor run` and by the callback: they agree, and with the card."""
+"""One script, timed bare, by `batchadvisor run` and by the callback: they agree."""
 
 import json
 from pathlib import Path

@@ -28,6 +28,17 @@ with NvmlSampler(uuid) as sampler:
 import msgspec
 print(msgspec.json.encode(counters).decode())
 """
+TRAIN = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+model = torch.nn.Linear(1024, 1024).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(1000):
+    for (x,) in DataLoader(TensorDataset(torch.zeros(2048, 1024)), batch_size=16):
+        optimizer.zero_grad()
+        model(x.cuda()).sum().backward()
+        optimizer.step()
+"""
 CARD = """
 capability = 9.0
 sms = 100
@@ -54,9 +65,8 @@ def test_a_steady_load_counts_as_it_was_planted(machine):
     assert counters["sm_clock_mhz"] == 1700
     assert counters["throttle_reasons"] == []
     assert counters["energy_update_s"] == pytest.approx(0.1, rel=0.1)
-    assert set(counters["unavailable"]) == {
-        "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct"
-    }  # fmt: skip
+    assert counters["sm_occupancy_pct"] == pytest.approx(40 * 0.5 * 128 / 2048, abs=0.3)
+    assert set(counters["unavailable"]) == {"tensor_active_pct", "dram_active_pct"}
 
 
 def test_a_power_cap_slows_it_down_and_is_named(machine):
@@ -75,8 +85,10 @@ def test_heat_is_named_and_felt(machine):
     assert counters["temperature_c"] >= 85
 
 
+SLICE = "name = A100 MIG 3g.40gb\nsms = 42\nmemory_mib = 40192\nmig_memory_mib = 81920\n"
+
+
 def test_a_slice_is_told_from_the_whole(machine):
-    given = "name = A100 MIG 3g.40gb\nsms = 42\nmemory_mib = 40192\nmig_memory_mib = 81920\n"
     text = """
 import json
 import msgspec
@@ -87,7 +99,7 @@ about = torch.cuda.get_device_properties(0)
 handle = find_handle(f"MIG-{about.uuid}")
 print(json.dumps([msgspec.to_builtins(devices()), whole_of(handle)[1], about.total_memory]))
 """
-    gpus, instance, total = json.loads(machine(given).script(text))
+    gpus, instance, total = json.loads(machine(SLICE).script(text))
     (whole,) = gpus
     (part,) = whole["instances"]
     assert whole["mig_enabled"]
@@ -96,6 +108,20 @@ print(json.dumps([msgspec.to_builtins(devices()), whole_of(handle)[1], about.tot
     assert part["uuid"].startswith("MIG-")
     assert instance == 8
     assert "software GPU" in part["name"]
+
+
+def test_a_run_on_a_slice_counts_what_a_slice_can_tell(machine, tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN)
+    gpu = machine(SLICE)
+    visible = "MIG-50f70000-0000-4000-8000-000000000000"
+    options = ("--sizes", "16,64", "--no-profile", "--budget", "15s", "train.py")
+    record = gpu.advise(*options, CUDA_VISIBLE_DEVICES=visible)
+    assert record.device.uuid == visible
+    assert record.device.total_bytes == 40192 << 20
+    counters = record.trials[0].counters
+    assert counters.memory_used_bytes is not None
+    assert counters.energy_j is None
+    assert "Not Supported" in counters.unavailable["energy_j"]
 
 
 def test_who_else_is_on_the_card(machine):
@@ -107,7 +133,8 @@ import sys
 import torch
 from batchadvisor.probes.nvml.calls import ask
 from batchadvisor.probes.nvml.processes import ProcessTable
-other = "import sys, torch; x = torch.zeros(3 << 28, device='cuda'); print(1, flush=True); sys.stdin.read()"
+other = "import sys, torch; x = torch.zeros(3 << 28, device='cuda'); print(1, flush=True); "
+other += "sys.stdin.read()"
 x = torch.zeros(1 << 28, device="cuda")
 with subprocess.Popen([sys.executable, "-c", other], stdin=-1, stdout=-1) as neighbour:
     neighbour.stdout.readline()

@@ -8,8 +8,6 @@ from batchadvisor.probes.trace.summary import summarise
 
 pytestmark = pytest.mark.gpu_build
 SMS, THREADS_OF_SM, BLOCK = 100, 2048, 128
-ELEMENTS = 8 * BLOCK
-"""Of a block of torch's element-wise kernels in single precision: eight a thread."""
 SLOW_CARD = """
 sms = 100
 kernel_us = 2000
@@ -20,14 +18,13 @@ pinned_gb_s = 1000
 """
 """A launch each 5 ms, a kernel of 2 ms: what the host does beside it takes far less."""
 
-STEPS = (
-    """
+STEPS = """
 import sys
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 torch.backends.cuda.matmul.allow_tf32 = False
 blocks, steps, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-x = torch.zeros(blocks * %d, device="cuda")
+x = torch.zeros(blocks * 1024, device="cuda")
 torch.cuda.synchronize()
 activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
 with profile(activities=activities, acc_events=True) as prof:
@@ -38,8 +35,7 @@ with profile(activities=activities, acc_events=True) as prof:
     torch.cuda.synchronize()
 prof.export_chrome_trace(path)
 """
-    % ELEMENTS
-)
+
 
 ALL_KINDS = """
 import json

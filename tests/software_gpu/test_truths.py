@@ -19,16 +19,20 @@ PLANTED = {
         "saturated", "does not help", sizes=(32, 512, 1024), blocks=20, wave_us=300.0,
         launch_us=1000.0,
     ),
-    "a loader that sleeps": Planted("input", "does not help", sizes=(16, 32, 128), fetch_ms=1.0),
+    "a loader that sleeps": Planted(
+        "input", "does not help", sizes=(8, 16, 32), native=16, fetch_ms=4.0
+    ),
     "copies from pageable memory": Planted(
-        "copies", "does not help", sizes=(16, 32, 64), pinned=False, row=1 << 13, blocks=10
+        "copies", "does not help", sizes=(16, 32, 64), pinned=False, row=1 << 13, blocks=10,
+        pageable_gb_s=0.02,
     ),
     "reads a number every step": Planted(
         "synchronisation", "helps", sizes=(16, 32), kernels=1, launch_us=1000.0, blocks=800,
+        wave_us=200.0,
         last="[part.add_(1) for _ in range(6)]; loss.item()",
     ),
 }  # fmt: skip
-"""Hosts lose some tenths of a millisecond to other processes: steps take ten and more of them."""
+"""Hosts lose milliseconds to other processes: what they do takes far more."""
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -60,7 +64,8 @@ def test_a_run_says_what_the_script_does(machine, tmp_path, name):
     wrong = [check for check in checks if abs(check[2] - check[3]) > check[4]]
     assert not wrong, (wrong, checks)
     assert {what for _, what, *_ in checks} >= {"step", "samples", "busy", "SM"}
-    assert (advice.verdict.limit, advice.verdict.larger_batch) == planted.found
+    found = advice.verdict.limit, advice.verdict.larger_batch
+    assert found == planted.found, (advice.recommended.batch_size, advice.verdict, checks)
     best = max(size / truth["step_s"] for size, truth in truths.items())
     chosen = advice.recommended.batch_size
     assert chosen / truths[chosen]["step_s"] > 0.94 * best

@@ -255,7 +255,6 @@ def test_what_ended_before_the_window_is_not_in_it(write):
     """A short kernel ended before the step, beside a long one that reaches into it."""
     events = [
         span("user_annotation", "ProfilerStep#1", 50, 200),
-        span("cuda_runtime", "cudaLaunchKernel", 60, 61, correlation=3),
         kernel("long", 0, 100, 1, 50), kernel("short", 20, 30, 2, 50, stream=8),
         work("gpu_memcpy", "Memcpy HtoD", 35, 40, correlation=4, stream=9, bytes=8),
         kernel("inside", 110, 120, 3, 50),
@@ -263,6 +262,23 @@ def test_what_ended_before_the_window_is_not_in_it(write):
     (device,) = analyse_file(write(events)).devices
     assert (device.num_kernels, device.num_launches, device.copies) == (2, 2, ())
     assert device.kernel_s == us(60)
+
+
+def test_a_window_begins_after_the_work_of_older_steps(write):
+    """Else it would hold a step's work too many: each step here takes 100, 40 of it on the GPU."""
+    events = [kernel("of step 0", 10, 50, 9, 50)]
+    for number in (1, 2, 3):
+        began = 100 * (number - 1)
+        events += [
+            span("user_annotation", f"ProfilerStep#{number}", began, began + 100),
+            span("cuda_runtime", "cudaLaunchKernel", began + 90, began + 95, correlation=number),
+            kernel("own", began + 110, began + 150, number, 50),
+        ]
+    result = analyse_file(write(events))
+    assert result.window_s == us(300)
+    (device,) = result.devices
+    assert device.busy_pct == pytest.approx(40)
+    assert device.num_kernels == 3
 
 
 @pytest.mark.parametrize(("bare_us", "known"), [(5, True), (50, False)])
