@@ -141,11 +141,6 @@ def refused_size(record: RunRecord) -> int | None:
     )
 
 
-def _is_scattered(record: RunRecord) -> bool:
-    parallelism = record.distribution and record.distribution.parallelism
-    return bool(parallelism and "DataParallel" in parallelism.shapes and parallelism.replicas)
-
-
 def _explained(
     workers: WorkerPool,
     writer: RecordWriter,
@@ -155,10 +150,12 @@ def _explained(
     record = writer.record
     discovery = record.discovery
     assert discovery is not None  # a size ran, or was refused
-    if record.distribution is not None and record.distribution.world_size > 1:
-        return (), SEVERAL
-    if _is_scattered(record):
-        return (), SCATTERED
+    if record.distribution is not None:
+        if record.distribution.world_size > 1:
+            return (), SEVERAL
+        parallelism = record.distribution.parallelism
+        if parallelism is not None and parallelism.scatters:
+            return (), SCATTERED
     if not discovery.traits.steers_loader:
         return (), NO_LOADER
     if discovery.compiled:
