@@ -54,8 +54,8 @@ _FIXED: dict[Limit, str] = {
 }
 
 SCATTERED = (
-    "DistributedDataParallel, one process a GPU: DataParallel copies all parameters to each GPU and "
-    "sums the gradients on one, at every step; a larger batch per GPU shares that out."
+    "DistributedDataParallel, one process a GPU: DataParallel copies all parameters to each GPU "
+    "and sums the gradients on one, at every step; a larger batch per GPU shares that out."
 )
 """Where DataParallel communicates: it has no buckets."""
 
