@@ -79,3 +79,21 @@ def test_each_step_takes_over_what_the_last_one_left():
     third = [sizes[-request - 1] for request in steps[len(two) :] if request < 0]
     assert third == [GRADIENT, ACTIVATION, BATCH]
     assert -steps[len(two)] == len([request for request in two if request > 0]) - 1
+
+
+def test_a_workspace_passes_in_every_step():
+    held = Held(1, passing=((2, 8 * MIB),)).scaled(2.0)
+    steps = first_steps([PARAMETER, ACTIVATION, GRADIENT, -2, -3], held, num_steps=2)
+    first = [PARAMETER, ACTIVATION, 16 * MIB, -3, GRADIENT, -2, -4]
+    assert steps == [*first, ACTIVATION, 16 * MIB, -6, GRADIENT, -5, -7]
+
+
+def test_a_search_for_kernels_empties_the_cache_in_the_first_step():
+    """What was free then makes no holes that later steps keep."""
+    held = Held(1, emptied=(3,))
+    step = [PARAMETER, 40 * MIB, -2, 30 * MIB, 12 * MIB, -3, -4]
+    steps = first_steps(step, held, num_steps=2)
+    first = [PARAMETER, 40 * MIB, -2, 0, 30 * MIB, 12 * MIB, -3, -4]
+    assert steps == [*first, 40 * MIB, -5, 30 * MIB, 12 * MIB, -6, -7]
+    assert reserved_bytes(first) == (20 + 30 + 12) * MIB
+    assert reserved_bytes([each for each in first if each]) == (20 + 40 + 12) * MIB
