@@ -28,8 +28,8 @@ from batchadvisor.probes.process.orders import RunTrial, WorkOrder
 from batchadvisor.probes.process.supervisor import Worker
 from batchadvisor.probes.process.worker_environment import Scratch, worker_environment
 from batchadvisor.records import Spread, Trial, TrialRequest, Turns, TurnsPlan
+from batchadvisor.session.run import CPU_PRECISION, GPU_PRECISION, MIN_SAMPLE_S
 from batchadvisor.session.setup.target import choose_target
-from batchadvisor.session.trial_order import CPU_PRECISION, GPU_PRECISION, MIN_SAMPLE_S
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"

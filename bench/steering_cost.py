@@ -32,7 +32,7 @@ import msgspec
 from batchadvisor.probes.process.endings import WorkerGone
 from batchadvisor.probes.process.orders import RunTrial
 from batchadvisor.records import Spread, TrialRequest
-from batchadvisor.session.trial_order import MIN_SAMPLE_S
+from batchadvisor.session.run import MIN_SAMPLE_S
 from batchadvisor.spread import spread_of
 from common import (
     EXAMPLES,

@@ -11,15 +11,17 @@ from pathlib import Path
 import msgspec
 
 from ..advisor.advise import advise
+from ..advisor.measured.energy import SHORTEST_S
 from ..advisor.measured.measurements import Measurements
 from ..advisor.measured.memory_prior import predicted_bytes
 from ..advisor.search.cost import end_s
-from ..advisor.search.next_trial import Done, next_trial
+from ..advisor.search.next_trial import Done, expected, next_trial
 from ..errors import BatchAdvisorError, RunError, UsageError
 from ..probes.distributed.rank_group import RankGroup
 from ..probes.process.endings import WorkerGone
 from ..probes.process.interrupts import cause_of, held_back
 from ..probes.process.messages import Raised
+from ..probes.process.orders import RunTrial
 from ..probes.process.worker_like import WorkerLike
 from ..probes.process.worker_listener import TimeOver
 from ..probes.windows.clean_steps import with_stops
@@ -31,12 +33,14 @@ from ..records import (
     RunRecord,
     Trial,
     TrialRequest,
+    traits_of,
 )
+from ..reports.words.wording import plural
+from ..units import format_seconds
 from .communication import measure_communication
 from .display import Display
 from .edit import check_edit
 from .memory_explained import explain_memory, record_step
-from .plan import plan_of
 from .prior import predict_memory
 from .recording.record_writer import RecordWriter
 from .recording.store import read_record
@@ -44,7 +48,6 @@ from .recording.traces import with_profile
 from .setup.first_record import first_record, store_of
 from .setup.options import RunOptions, check_energy_device, check_goal, check_script
 from .setup.target import choose_target
-from .trial_order import order_of
 from .workers.arrival import check_arrival
 from .workers.choice import workers_for
 from .workers.failures import failed_trial, nothing_fits, tool_failed
@@ -332,3 +335,85 @@ class Run:
 def _without_profile(trial: Trial) -> Trial:
     reason = "left out: the budget has no time for it"
     return msgspec.structs.replace(trial, unavailable={**trial.unavailable, "profile": reason})
+
+
+# How long and how precisely one trial is measured.
+
+CPU_PRECISION = 0.05
+GPU_PRECISION = 0.02
+"""Relative half-width of the median's interval at which timing stops."""
+MIN_SAMPLE_S = 0.02
+"""Steps shorter than this are averaged in groups, except where only memory counts."""
+MAX_TIMED_S = 30.0
+BUDGET_SHARE = 1 / 16
+"""A timed phase takes at most so long, and at most this share of the budget."""
+
+ENERGY_S = 1.25 * SHORTEST_S
+"""So long every size is timed where its energy counts, whatever the precision by then."""
+
+
+def order_of(
+    request: TrialRequest,
+    ordinal: int,
+    record: RunRecord,
+    *,
+    brief: bool,
+    deadline_s: float,
+    left_out: str = "",
+) -> RunTrial:
+    """What the worker is told of a trial.
+
+    Args:
+        record: of the run so far.
+        brief: the script has few steps to give.
+        deadline_s: seconds that the whole trial may take.
+        left_out: why only time and memory are measured; empty where all is.
+    """
+    goal = record.goal
+    on_cpu = record.device is None or record.device.kind == "cpu"
+    time_limit_s = max(1.0, min(MAX_TIMED_S, goal.budget_s * BUDGET_SHARE))
+    min_time_s = 0.0
+    if goal.kind == "energy":
+        min_time_s = time_limit_s = ENERGY_S
+    return RunTrial(
+        request=request,
+        ordinal=ordinal,
+        precision=CPU_PRECISION if on_cpu else GPU_PRECISION,
+        min_sample_s=0.0 if goal.kind == "memory" or brief else MIN_SAMPLE_S,
+        min_time_s=min_time_s,
+        brief=brief,
+        time_limit_s=time_limit_s,
+        deadline_s=deadline_s,
+        left_out=left_out,
+    )
+
+
+# The plan of a search, in a line for people.
+
+
+def plan_of(record: RunRecord) -> str:
+    """What the search will cost, said before it starts."""
+    estimate = expected(record)
+    primary = record.discovery.primary if record.discovery is not None else None
+    where = f"steering the loader at {primary.place}; " if primary and primary.place else ""
+    traits = traits_of("loader") if record.discovery is None else record.discovery.traits
+    if traits.process_per_size:
+        where = "one process for each size; "
+    elif not traits.steers_loader and primary is not None:
+        where = f"sizes get in {primary.steered}; "
+    left = format_seconds(max(0.0, record.goal.budget_s - record.search_s))
+    sizes = plural(estimate.num_sizes, "size")
+    if estimate.least < estimate.num_sizes:
+        sizes = f"{estimate.least} to {sizes}"
+    if not estimate.fits and estimate.window_s is not None:
+        one = "process" if traits.process_per_size else "window"
+        text = f"one {one} takes about {format_seconds(estimate.window_s)}: "
+        fit = "fits" if estimate.num_sizes == 1 else "fit"
+        text += f"{sizes} {fit} in the {left} that are left"
+        if estimate.enough_s is not None:
+            text += f"; to compare two, use --budget {round(estimate.enough_s)}s"
+        return where + text
+    return (
+        f"{where}about {sizes} and "
+        f"{plural(estimate.num_steps, 'optimizer step')}, at most {left} more"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -10,7 +10,6 @@ from ...records import Advice, Choice, DeviceRun, PlanCard, RunRecord, Trial
 from ..measured.distribution import epoch_samples, scaling_of
 from ..measured.energy import samples_per_joule, watts
 from ..measured.measurements import Measurements
-from .accumulation import Accumulating
 from .step_times import Member, member_of
 
 NO_PRICE = "no --price for it"
@@ -167,3 +166,40 @@ def plan_card(card: Card, choice: Choice | None, num_samples: int | None) -> Pla
         tokens_per_price=None if per_price is None or tokens is None else tokens * per_price,
         unavailable=unavailable,
     )
+
+
+# Step times above the largest micro-batch that fits: several micro-batches in one step.
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulating:
+    """A GPU that accumulates where its part of a step does not fit at once.
+
+    Each micro-batch is counted as a whole step, the optimizer's part with it: a little too long.
+
+    Attributes:
+        micro_s: seconds of a step of one micro-batch by its size; never falls.
+        largest: samples of the largest micro-batch.
+    """
+
+    micro_s: Callable[[int], float]
+    largest: int
+
+    def micro_batches(self, size: int) -> int:
+        """How many micro-batches a step of that many samples needs."""
+        return max(1, -(-size // self.largest))
+
+    def step_s(self, size: int) -> float:
+        """Seconds of a step of that many samples; never falls.
+
+        Where smaller micro-batches are quicker in proportion, two of them may take less than a
+        full one; the full one's time is said then, so that more samples never take less.
+
+        >>> Accumulating(lambda b: 12 + 0.5 * b, 100).step_s(150)
+        99.0
+        """
+        parts = self.micro_batches(size)
+        if parts == 1:
+            return self.micro_s(size)
+        before = (parts - 1) * self.micro_s(self.largest)
+        return max(before, parts * self.micro_s(-(-size // parts)))

@@ -11,6 +11,7 @@ import ctypes
 import gc
 import os
 import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from ...records import DeviceInfo, Memory
 from . import host
 from .device_probe import DeviceProbe, HostTimeline, within
 from .gpus_in_use import uuid_of
-from .graph_pools import graph_pools_bytes
 
 
 def probe_for(device: torch.device, limit_bytes: int | None) -> DeviceProbe:
@@ -268,3 +268,45 @@ def _trim_heap() -> None:
     """Gives freed memory back to the kernel, as emptying a cache does on a GPU (glibc)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+# Memory that captured CUDA graphs keep.
+#
+# A graph that was captured owns a private pool of the caching allocator for as long as it lives:
+# `torch.compile` with graphs keeps one for the shapes it met, and no emptied cache gives it back
+# (PyTorch's notes on CUDA semantics, "Graph memory management"). In a process that runs size after
+# size, a peak therefore holds the pools of the sizes before.
+
+_SHARED = (0, 0)
+"""The pool of everything that is no graph."""
+
+
+def graph_pools_bytes(device: torch.device) -> int | None:
+    """What private pools hold on a GPU; `None` where this torch does not tell."""
+    try:
+        return in_private_pools(_segments(), device.index or 0)
+    except (RuntimeError, KeyError, TypeError):  # another allocator or torch, a broken context
+        return None
+
+
+def in_private_pools(segments: Iterable[Mapping[str, Any]], device: int) -> int:
+    """Bytes of a snapshot's segments that belong to private pools.
+
+    Raises:
+        KeyError: the segments do not name their pools.
+
+    >>> pool = {"device": 0, "total_size": 2097152, "segment_pool_id": (0, 1)}
+    >>> in_private_pools([pool, {**pool, "segment_pool_id": (0, 0)}, {**pool, "device": 1}], 0)
+    2097152
+    """
+    return sum(
+        int(segment["total_size"])
+        for segment in segments
+        if segment["device"] == device and tuple(segment["segment_pool_id"]) != _SHARED
+    )
+
+
+def _segments() -> Iterable[Mapping[str, Any]]:
+    # Never with the history that the user may record. An older torch lacks the argument.
+    snapshot: Callable[..., Iterable[Mapping[str, Any]]] = torch.cuda.memory_snapshot
+    return snapshot(include_traces=False)

@@ -15,13 +15,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ...records import RankPairs
 from ...spread import spread_of
 from ..devices.device_probe import WindowDevice
 from .alone_turns import AloneTurns
-from .stretch import LONG, SHORT, SHORT_STEP_S, SHORTEST, SHORTEST_STEP_S
 
 WARMUP_PAIRS = 1
 MIN_PAIRS = 8
@@ -222,3 +221,34 @@ class PairWindow:
             total += (comm - covered) / 1e9
         if keep:
             self._exposed.append(total)
+
+
+# Steps of one kind in a row, of which those in the middle count.
+
+
+class Stretch(NamedTuple):
+    """How many steps are made in a row.
+
+    Attributes:
+        num_first: that do not count: they find the caches as another kind left them, a core that
+            slept is not at its full speed, and ranks that were woken together may share a core.
+        num_counted: whose mean counts.
+    """
+
+    num_first: int
+    num_counted: int
+
+    @property
+    def num_steps(self) -> int:
+        """All of them. The last one keeps a rank that is early busy while others make theirs."""
+        return self.num_first + self.num_counted + 1
+
+
+LONG = Stretch(1, 1)
+SHORT = Stretch(2, 4)
+SHORTEST = Stretch(4, 12)
+"""Of shorter steps more are made: what is done between two stretches would be a part of them, and
+the scheduler moves processes once in some milliseconds."""
+
+SHORT_STEP_S, SHORTEST_STEP_S = 0.05, 0.01
+"""Steps below these seconds are short, or the shortest."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from ...records import ClusterPlan, PlanCard, PlanOption, PlanShare, RankPoint
 from ...units import format_seconds
+from ..chart import Chart, Series, rounded
 from ..report import Column, Fact, Finding, PlanReport, PlanSection, Row, Table
 from ..words.wording import clean, evidence_text, measured, pad_digits, plural
 from .devices.split_snippet import snippet_of_shares
-from .forecast_charts import charts_of
 
 DIGITS = 0.03
 """As if known to 3 %: three digits."""
@@ -304,3 +304,49 @@ def _time(seconds: float | None) -> str:
 
 def _digits(value: float | None) -> str:
     return "-" if value is None else pad_digits(value, DIGITS)
+
+
+# Charts of a forecast by number of GPUs.
+
+
+def charts_of(key: str, points: Sequence[RankPoint]) -> tuple[Chart, ...]:
+    """Speed-up and efficiency, with the batch of a GPU kept and with the global batch kept."""
+    weak = [point for point in points if point.scaling == "weak"]
+    strong = [point for point in points if point.scaling == "strong"]
+    if len(weak) < 2:
+        return ()
+    numbers = tuple(float(point.num_gpus) for point in weak)
+    lines = [("weak", "batch of a GPU kept", weak), ("strong", "global batch kept", strong)]
+
+    def chart(name: str, title: str, field: str, unit: str, factor: float) -> Chart:
+        return Chart(
+            key=f"{key}-{name}",
+            title=title,
+            x_label="GPUs",
+            x_scale="log",
+            x=numbers,
+            x_ticks=numbers,
+            x_names=tuple(f"{number:.0f}" for number in numbers),
+            y_label=title.split(" ", maxsplit=1)[0].lower(),
+            unit=unit,
+            series=tuple(
+                Series(
+                    key=line,
+                    label=label,
+                    kind="estimate",
+                    color=place + 1,
+                    values=tuple(_value(point, field, factor) for point in points),
+                )
+                for place, (line, label, points) in enumerate(lines)
+            ),
+        )
+
+    return (
+        chart("speedup", "Speed-up over one GPU (estimate)", "speedup", "x", 1.0),
+        chart("efficiency", "Efficiency (estimate)", "efficiency", "%", 100.0),
+    )
+
+
+def _value(point: RankPoint, field: str, factor: float) -> float | None:
+    value: float | None = getattr(point, field)
+    return None if value is None else rounded(factor * value)

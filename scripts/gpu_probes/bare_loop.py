@@ -93,7 +93,7 @@ def judge(finding: Finding, rows: dict[int, dict[str, Any]]) -> None:
     speed = max(worst["samples_per_s"], key=abs)
     finding.answer = f"samples/s against the bare loop: {', '.join(parts)}."
     finding.assume(
-        "session/trial_order.py: GPU_PRECISION",
+        "session/run.py: GPU_PRECISION",
         WITHIN,
         abs(speed) <= WITHIN if finding.device == "cuda" else None,
         f"samples/s differ by {percent(speed)} at most",

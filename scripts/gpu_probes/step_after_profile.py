@@ -37,11 +37,11 @@ def probe(finding: Finding, given: argparse.Namespace) -> None:
         f"after one profile {percent(once)}, after two {percent(twice)} a step; without a profile "
         f"in between {percent(drift)}."
     )
-    from batchadvisor.session.trial_order import GPU_PRECISION
+    from batchadvisor.session.run import GPU_PRECISION
 
     worst = max(once, twice)
     finding.assume(
-        "session/trial_order.py: GPU_PRECISION",
+        "session/run.py: GPU_PRECISION",
         GPU_PRECISION,
         worst - max(0.0, drift) <= GPU_PRECISION if given.device == "cuda" else None,
         f"after a profile in the same process a step takes {percent(worst)} more",

@@ -21,7 +21,7 @@ from batchadvisor.probes.windows.interleaved_window import TurnsWindow
 from batchadvisor.probes.windows.step_evidence import Reading
 from batchadvisor.probes.windows.window import Window
 from batchadvisor.records import Goal, Memory
-from batchadvisor.session.trial_order import BUDGET_SHARE, CPU_PRECISION, MAX_TIMED_S, MIN_SAMPLE_S
+from batchadvisor.session.run import BUDGET_SHARE, CPU_PRECISION, MAX_TIMED_S, MIN_SAMPLE_S
 
 from ..on_paper import GIB, discovery_of, record_of
 from .machine import MAX_TRIALS, Result

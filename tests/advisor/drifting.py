@@ -8,7 +8,7 @@ from statistics import fmean
 
 import msgspec
 from batchadvisor.records import Goal, Turns
-from batchadvisor.session.trial_order import BUDGET_SHARE, MAX_TIMED_S
+from batchadvisor.session.run import BUDGET_SHARE, MAX_TIMED_S
 from batchadvisor.spread import inverse, spread_of
 
 from ..on_paper import GIB, exactly, trial_of

@@ -5,8 +5,8 @@ import itertools
 import random
 
 import pytest
-from batchadvisor.advisor.split.accumulation import Accumulating
 from batchadvisor.advisor.split.allocation import allocate
+from batchadvisor.advisor.split.cards import Accumulating
 from batchadvisor.advisor.split.cluster_options import best_types, equal_sizes, option_of
 from batchadvisor.advisor.split.type_allocation import DeviceType, allocate_types, slowest_s
 

@@ -8,8 +8,8 @@ import tracemalloc
 
 import pytest
 from batchadvisor.callback.loop_info import Facts
-from batchadvisor.callback.reservoir import Reservoir
 from batchadvisor.callback.step_counter import MAX_KINDS, NEVER, Core
+from batchadvisor.callback.step_kinds import Reservoir
 from batchadvisor.callback.trials_from_counts import observed_of
 
 MS = 1_000_000

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.explain.callback_advice import SLOW_WINDOW
-from batchadvisor.advisor.explain.headroom import Headroom, headroom
+from batchadvisor.advisor.explain.callback_advice import SLOW_WINDOW, Headroom, headroom
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.callback.display import in_notebook
 from batchadvisor.records import (

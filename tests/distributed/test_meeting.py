@@ -10,19 +10,18 @@ from types import SimpleNamespace
 
 import pytest
 from batchadvisor.errors import RunError, UsageError
-from batchadvisor.probes.distributed.failure_causes import cause_of, port_was_taken, with_rank
 from batchadvisor.probes.distributed.group_worker import rank_environment
 from batchadvisor.probes.distributed.lockstep import Agreement
 from batchadvisor.probes.distributed.messages import Address, Join, dial, read_join
 from batchadvisor.probes.distributed.rank_coordinator import RankCoordinator
 from batchadvisor.probes.distributed.rank_group import RankGroup
+from batchadvisor.probes.distributed.ranked_worker import cause_of, port_was_taken, with_rank
 from batchadvisor.probes.distributed.ranks import Rank, detect_rank
 from batchadvisor.probes.distributed.rendezvous import free_port, look_up, publish
 from batchadvisor.probes.process.endings import ENDED, WAITED, WorkerGone
 from batchadvisor.probes.process.messages import Raised
 from batchadvisor.probes.process.orders import Lockstep
-from batchadvisor.probes.process.script_log import waits_for_others
-from batchadvisor.probes.process.supervisor import Worker
+from batchadvisor.probes.process.supervisor import Worker, waits_for_others
 
 OPEN_MPI = {
     "OMPI_COMM_WORLD_RANK": "1",

@@ -170,7 +170,7 @@ def test_one_line_at_the_end_of_a_job(slurm, folder):
 
 def test_doctor_knows_what_slurm_gave(slurm):
     code = (
-        "import os; from batchadvisor.probes.devices.slurm_check import slurm_checks; "
+        "import os; from batchadvisor.probes.devices.checkup import slurm_checks; "
         "[check] = slurm_checks(os.environ); print(check.state, check.detail)"
     )
     step = ("srun", "--ntasks", "1", "-c", "2")

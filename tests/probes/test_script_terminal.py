@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from batchadvisor.probes.process.script_terminal import open_terminal
+from batchadvisor.probes.process.worker_launch import open_terminal
 
 READS = "import os, sys; print(os.read(0, 10), sys.stdin.isatty()); print(repr(sys.stdin.read()))"
 
@@ -63,7 +63,7 @@ def test_its_size_is_that_of_ours(monkeypatch):
 def stty_below(stdin):
     code = (
         "import subprocess\n"
-        "from batchadvisor.probes.process.script_terminal import open_terminal\n"
+        "from batchadvisor.probes.process.worker_launch import open_terminal\n"
         "ours, theirs = open_terminal()\n"
         "print(subprocess.run(['stty', 'size'], stdin=theirs, capture_output=True, text=True))"
     )

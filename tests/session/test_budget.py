@@ -4,10 +4,10 @@ import msgspec
 import pytest
 from batchadvisor.advisor.search.cost import end_s
 from batchadvisor.records import Goal
-from batchadvisor.session.plan import plan_of
 from batchadvisor.session.recording import record_writer
 from batchadvisor.session.recording.record_writer import RecordWriter
 from batchadvisor.session.recording.store import RunStore
+from batchadvisor.session.run import plan_of
 
 from ..on_paper import discovery_of, record_of
 

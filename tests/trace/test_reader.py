@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from batchadvisor.errors import UsageError
-from batchadvisor.probes.trace import chunks, source
+from batchadvisor.probes.trace import chunks
 from batchadvisor.probes.trace.reader import read_trace
 
 
@@ -86,7 +86,7 @@ class TestShapes:
 
     def test_cuts_inside_nested_lists_are_noticed(self, write, monkeypatch):
         """Arguments may hold what looks like events; a cut there must not lose anything."""
-        monkeypatch.setattr(source, "PIECE", 700)
+        monkeypatch.setattr(chunks, "PIECE", 700)
         monkeypatch.setattr(chunks, "_CHUNK", 1000)
         nested = [{"name": "x", "pid": 1}] * 12
         events = [event(name=f"op{i}", args={"list": nested}) for i in range(60)]
@@ -126,7 +126,7 @@ class TestShapes:
     def test_small_chunks_give_the_same_columns(self, recorded, monkeypatch):
         path = recorded / "small" / "a100_alexnet_cuda_sync_no_steps.json.gz"
         whole = read_trace(path)
-        monkeypatch.setattr(source, "PIECE", 1000)
+        monkeypatch.setattr(chunks, "PIECE", 1000)
         monkeypatch.setattr(chunks, "_CHUNK", 3000)
         parts = read_trace(path)
         assert sorted(parts.names) == sorted(whole.names)

@@ -9,7 +9,7 @@ import stat
 
 import pytest
 from batchadvisor.errors import UsageError
-from batchadvisor.probes.trace import chunks, source
+from batchadvisor.probes.trace import chunks
 from batchadvisor.probes.trace.damaged import mend
 from batchadvisor.probes.trace.reader import read_trace
 from batchadvisor.probes.trace.repair import repair
@@ -102,7 +102,7 @@ def test_bare_list(write):
 
 
 def test_many_chunks(write, monkeypatch):
-    monkeypatch.setattr(source, "PIECE", 1000)
+    monkeypatch.setattr(chunks, "PIECE", 1000)
     monkeypatch.setattr(chunks, "_CHUNK", 3000)
     path = write(document(*[GOOD, QUOTES, GOOD, GOOD] * 200))
     assert repair(path) == 200

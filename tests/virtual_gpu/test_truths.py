@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from batchadvisor.advisor.measured.energy import too_short
-from batchadvisor.session.trial_order import BUDGET_SHARE
+from batchadvisor.session.run import BUDGET_SHARE
 
 from .device import VirtualGpu
 from .machine import timed
