@@ -25,8 +25,8 @@ from .advice import (
 from .analysis import Analysis, Breakdown, Collectives, RankTimes, StepTimes, TraceReport
 from .base import SCHEMA_VERSION, Record, Spread
 from .callback_observations import NoiseScale, Observed, SizeSeen, StretchesSeen
-from .checks import Loss, LossCheck, Outcome, TailCheck
-from .checkup import Check, CheckState, Checkup
+from .checks import Loss, Outcome, TailCheck
+from .checkup import Check, Checkup
 from .clocks import GPU_LIMITS, GPU_SETTINGS
 from .cluster_plan import (
     ClusterPlan,
@@ -82,7 +82,7 @@ from .laws import MemoryLaw, PriorLaw, TimeLaw
 from .length_risk import EpochRisk, LengthLaw, MemoryRisk
 from .memory import DeviceMemory, Memory
 from .orders import BatchOrder, OrderEstimate, OrderEstimates
-from .prior import MemoryPrior, PriorKind
+from .prior import MemoryPrior
 from .profile import (
     CallTime,
     Copies,
@@ -94,8 +94,8 @@ from .profile import (
     Profile,
     TraceFault,
 )
-from .quality import Cause, CauseKind, StepMethod, StepQuality
-from .request import Purpose, TrialKind, TrialRequest, TurnsPlan
+from .quality import Cause, StepMethod, StepQuality
+from .request import Purpose, TrialRequest, TurnsPlan
 from .roofline import Calibration, OpWork, StepBound
 from .run import START_SHARE, DeviceInfo, Fault, RunRecord, RunState, Versions
 from .script import (
@@ -140,7 +140,6 @@ from .tails import (
     Sampler,
     Setup,
     Severity,
-    Stage,
     SweepRow,
     TailFinding,
     TailReport,
@@ -177,10 +176,8 @@ __all__ = [
     "CapSource",
     "Case",
     "Cause",
-    "CauseKind",
     "Change",
     "Check",
-    "CheckState",
     "Checkup",
     "Choice",
     "ChosenBatch",
@@ -240,7 +237,6 @@ __all__ = [
     "LoaderInfo",
     "LongestGap",
     "Loss",
-    "LossCheck",
     "Memory",
     "MemoryAnalysis",
     "MemoryBlock",
@@ -279,7 +275,6 @@ __all__ = [
     "PlanKind",
     "PlanOption",
     "PlanShare",
-    "PriorKind",
     "PriorLaw",
     "Profile",
     "Proof",
@@ -308,7 +303,6 @@ __all__ = [
     "SplitPlan",
     "SplitShare",
     "Spread",
-    "Stage",
     "Standing",
     "StepBound",
     "StepFlops",
@@ -332,7 +326,6 @@ __all__ = [
     "TraceReport",
     "Training",
     "Trial",
-    "TrialKind",
     "TrialRequest",
     "Turns",
     "TurnsPlan",

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.measured.epoch_end import has_harmful_tail
-from batchadvisor.records import LossCheck, RunRecord, TailCheck
+from batchadvisor.records import RunRecord, TailCheck
+from batchadvisor.records.checks import LossCheck
 from batchadvisor.reports.builder.sections.tail import tail_texts
 
 from ..on_paper import discovery_of, loader_of, numbered, record_of, trial_of

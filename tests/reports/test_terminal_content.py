@@ -5,7 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.records import FileTouched, Finding, Goal, LossCheck, TailCheck, Turns
+from batchadvisor.records import FileTouched, Finding, Goal, TailCheck, Turns
+from batchadvisor.records.checks import LossCheck
 from batchadvisor.reports.builder.charts.sweep import throughput
 from batchadvisor.reports.builder.sizes.rows import size_rows
 from batchadvisor.reports.builder.text import build_text
