@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Sequence
-from itertools import chain
 
 NOT_AGAIN = {"--loader", "--output", "--resume", "--template", "-m"}
 """Not taken over into a command that starts a script in another way: it says these itself, or they
 would fail there, as a folder that holds a run by then.
 """
 _RUN = "batchadvisor run "
+FLAGS = {
+    *("--json", "--debug", "--keep-effective-batch", "--worst-case", "--dry-run", "--no-profile"),
+    *("--stacks", "--quiet", "--template", "--workload", "-m"),
+}
+"""Of the options of `cli/run.py` those without a value; a test compares them."""
 SHORT = {"-o": "--output", "-q": "--quiet"}
-FREE = "--slurm-options"
-"""The option whose value may begin with a dash."""
 
 
 def options_as_typed(
@@ -21,8 +23,8 @@ def options_as_typed(
 ) -> list[str]:
     """The words between the verb and the script, in the order in which they were typed.
 
-    Of an option that was typed twice, the last value counts. The command was run, so that each word
-    with a dash begins an option that exists, and what follows is its value.
+    They end where the script, or what starts it, begins. Of an option that was typed twice, the
+    last value counts.
 
     Args:
         command: `batchadvisor run`, its options, and the script with its arguments.
@@ -66,21 +68,14 @@ def with_options_typed(remedy: str, command: Sequence[str], num_script_words: in
 def _options(words: Sequence[str]) -> dict[str, list[str]]:
     """Each option by its long name, with its words."""
     typed: dict[str, list[str]] = {}
-    name = ""
-    for word in chain.from_iterable(map(_apart, words)):
-        if word == "--":
-            break
-        if word.startswith("-") and typed.get(name) != [FREE]:
-            name = SHORT.get(word, word.partition("=")[0])
-            typed[name] = [word]
-        elif name:
-            typed[name].append(word)
+    left = list(words)
+    while left and left[0].startswith("-") and left[0] != "--":
+        word = left.pop(0)
+        if len(word) > 2 and not word.startswith("--"):  # several short ones, such as -qo
+            left[:0] = [word[:2], word[2:] if word.startswith("-o") else f"-{word[2:]}"]
+            continue
+        name = SHORT.get(word, word.partition("=")[0])
+        alone = name in FLAGS or "=" in word
+        typed[name] = [word, *([] if alone else left[:1])]
+        del left[: len(typed[name]) - 1]
     return typed
-
-
-def _apart(word: str) -> list[str]:
-    """The short options of a word such as `-qo` or `-oout`; of them, -o has a value."""
-    flags, output, value = word[1:].partition("o")
-    if not word.startswith("-") or word.startswith("--") or not set(flags) <= {"q", "m"}:
-        return [word]
-    return [*(f"-{flag}" for flag in flags), *(["-o"] if output else []), *filter(None, [value])]

@@ -17,7 +17,7 @@ from batchadvisor.records import BatchSizeSource, Goal, SourceLine
 from batchadvisor.session.setup.checked_options import COMMAND_LINE, PYTHON, checked_options
 from batchadvisor.session.setup.goals import goal_from
 from batchadvisor.session.setup.options import RunOptions
-from batchadvisor.session.setup.options_as_typed import FREE, SHORT, options_as_typed
+from batchadvisor.session.setup.options_as_typed import FLAGS, SHORT, options_as_typed
 from batchadvisor.session.setup.options_handed_over import hand_over, handed_over
 from batchadvisor.session.workers.launcher import of_a_rank
 
@@ -175,18 +175,19 @@ def test_only_what_was_given_is_checked():
         ),
         ("--slurm-options=-pgpu -qofar", ["--slurm-options=-pgpu", "-q", "-o", "far"]),
         ("-qm -- ", ["-q", "-m"]),
+        ("-q a.py --", ["-q"]),
+        ("-q accelerate launch --cpu", ["-q"]),
+        ("--budget 9s python", ["--budget", "9s"]),
     ],
 )
 def test_words_stay_as_typed(typed, kept):
     assert options_as_typed(["batchadvisor", "run", *typed.split(), "a.py"], 1) == kept
 
 
-def test_what_is_known_of_options_is_true():
-    """Only -o of the short ones has a value, and one takes text that may begin with a dash."""
-    options = [option for option in run_command.params if isinstance(option, click.Option)]
-    short = {option.opts[0]: option for option in options if len(option.opts[0]) == 2}
-    assert {name: option.opts[-1] for name, option in short.items()} == {**SHORT, "-m": "-m"}
-    assert [name for name, option in short.items() if not option.is_flag] == ["-o"]
-    free = [option.opts[-1] for option in options if isinstance(option.default, str)
-            and option.default == ""]  # fmt: skip
-    assert free == [FREE]
+def test_every_flag_of_the_command_is_known():
+    options = [each for each in run_command.params if isinstance(each, click.Option)]
+    flags = {each.opts[-1] for each in options if each.is_flag and each.name != "help_all"}
+    assert flags == FLAGS
+    short = {each.opts[0]: each for each in options if len(each.opts[0]) == 2}
+    assert {name: each.opts[-1] for name, each in short.items()} == {**SHORT, "-m": "-m"}
+    assert [name for name, each in short.items() if not each.is_flag] == ["-o"]
