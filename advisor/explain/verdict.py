@@ -54,7 +54,8 @@ def verdict_at(measurements: Measurements, batch_size: int, law: TimeLaw | None)
         num_cores=_cores(measurements),
         gpu=not on_cpu,
     )
-    seen = measurements.record.distribution and measurements.record.distribution.parallelism
+    distribution = measurements.record.distribution
+    seen = None if distribution is None else distribution.parallelism
     if seen is None or not seen.scatters:
         return verdict
     remedy = verdict.remedy.replace(remedy_of("communication"), SCATTERED)
