@@ -1,4 +1,4 @@
-"""Each family of torch's layers and optimizers through `batchadvisor estimate`, against a real step.
+"""Each family of torch's layers and optimizers through `estimate`, against a real step.
 
     python bench/estimate_layers.py                 all of them
     python bench/estimate_layers.py --only LSTM     one of them
@@ -19,8 +19,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
+from batchadvisor.probes.fake_step.storage_count import StorageCount
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.fake_step.layer_families import ALL, FAMILIES, usual_step
+from tests.fake_step.small_models import faked
+
 HERE = Path(__file__).resolve()
-sys.path.insert(0, str(HERE.parents[1]))
 BATCHES = 400
 WITHIN = 0.02
 RAW = HERE.parent / "results" / "estimate-layers_torch-2.13.0.json"
@@ -29,11 +38,6 @@ ESTIMATE = (sys.executable, "-m", "batchadvisor", "estimate", "--json", "-q", "-
 
 def train(name: str) -> None:
     """A script as people write it."""
-    import torch
-    from torch.utils.data import DataLoader, Dataset
-
-    from tests.fake_step.layer_families import ALL, usual_step
-
     family = ALL[name]
     torch.manual_seed(0)
 
@@ -54,29 +58,23 @@ def train(name: str) -> None:
 
 def measure(names: list[str]) -> dict[str, Any]:
     """Peaks of a real and a fake second step in the CPU's form, or why there is none."""
-    import torch
-
     torch.set_num_threads(1)
     out = {}
     for name in names:
-        # mkldnn's fused LSTM keeps what no tensor shows.
-        torch._C._set_mkldnn_enabled(not name.startswith(("LSTM", "GRU", "RNN")))
         row: dict[str, Any] = {}
-        for kind, peak in (("real", _real), ("fake", _fake)):
-            try:
-                row[kind] = peak(name)
-            except Exception as error:  # noqa: BLE001  of whatever kind: it is what is asked for
-                row[f"{kind}_refused"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        # mkldnn's fused LSTM keeps what no tensor shows.
+        with torch.backends.mkldnn.flags(enabled=not name.startswith(("LSTM", "GRU", "RNN"))):
+            for kind, peak in (("real", _real), ("fake", _fake)):
+                try:
+                    row[kind] = peak(name)
+                except Exception as error:  # noqa: BLE001  of whatever kind: it is what is asked for
+                    words = str(error).splitlines()[0]
+                    row[f"{kind}_refused"] = f"{type(error).__name__}: {words}"
         out[name] = row
     return out
 
 
 def _made(name: str) -> tuple[Any, Any, Any, Any]:
-    import torch
-    from torch.utils.data import default_collate
-
-    from tests.fake_step.layer_families import ALL
-
     torch.manual_seed(0)
     family = ALL[name]
     model = family.build()
@@ -90,18 +88,11 @@ def _made(name: str) -> tuple[Any, Any, Any, Any]:
 
 
 def _tensors(tree: Any) -> list[Any]:
-    import torch
-    from torch.utils._pytree import tree_leaves
-
     leaves = tree_leaves(getattr(tree, "parts", tree))
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def _real(name: str) -> int:
-    from batchadvisor.probes.fake_step.storage_count import StorageCount
-
-    from tests.fake_step.layer_families import usual_step
-
     family, model, optimizer, batch = _made(name)
     count = StorageCount()
     state = [leaf for values in optimizer.state.values() for leaf in _tensors(values)]
@@ -114,9 +105,6 @@ def _real(name: str) -> int:
 
 
 def _fake(name: str) -> int:
-    from tests.fake_step.layer_families import usual_step
-    from tests.fake_step.small_models import faked
-
     family, model, optimizer, batch = _made(name)
     steps = faked(lambda given: usual_step(family, model, optimizer, given), batch, optimizer)
     return int(steps.trial(family.size).peak_bytes)
@@ -170,7 +158,6 @@ def main() -> int:
             out = measure(given.measure)
         print(json.dumps(out))
         return 0
-    from tests.fake_step.layer_families import ALL, FAMILIES
 
     names = given.only or list(ALL)
     command = (sys.executable, str(HERE), "--measure", *names)

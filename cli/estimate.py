@@ -30,7 +30,8 @@ MOST_RANKS = 65_536
     "--gpu",
     "gpus",
     multiple=True,
-    help="GPUs by name, or memory: H100,A100-40GB,22GiB (default: all). May be repeated.",
+    help="GPUs by name, also as torch prints it, or memory: H200,A100-40GB,22GiB; `all` for the "
+    "whole table (default: those whose speed is known). May be repeated.",
 )
 @click.option(
     "-o",
@@ -94,7 +95,7 @@ def estimate(
     output = given["output"]
     if output is not None:
         check_output_and_json(output, as_json=as_json, force=given["force"])
-    on = session.gpus_of(",".join(given["gpus"]) if given["gpus"] else "all")
+    on = session.gpus_of(",".join(given["gpus"]) or None)
     wanted = session.wanted(
         given["lora"],
         given["lora_rank"],

@@ -78,6 +78,49 @@ class StepTimeline(Record, frozen=True, kw_only=True):
     num_events: int
 
 
+TensorUse = Literal[
+    "attention",
+    "convolution",
+    "interpolation",
+    "Fourier transform",
+    "pooling",
+    "loss",
+    "other",
+]
+"""What works on a tensor; other: what made it is none of these."""
+
+
+class LargeTensor(Record, frozen=True, kw_only=True):
+    """The largest tensor of a step that an operation of one use works on.
+
+    Attributes:
+        shape: of an attention, that of its query.
+        line: of the script; empty where it is unknown.
+    """
+
+    use: TensorUse
+    shape: tuple[int, ...]
+    line: str = ""
+
+
+class SizeLimit(Record, frozen=True, kw_only=True):
+    """A limit of kernels, at a batch for which there may be memory.
+
+    Attributes:
+        shape: with B for the batch size, `B x 16 x 3840`.
+        line: of the script; empty where it is unknown.
+        begins: the smallest batch beyond the limit: 2^31 elements, or 65,535 sequences.
+        unreached: the smallest batch of which whole samples lie beyond 2^32 elements; `None` where
+            that is no matter.
+    """
+
+    use: TensorUse
+    shape: str
+    line: str
+    begins: Count
+    unreached: Count | None = None
+
+
 class FakeTrial(Record, frozen=True, kw_only=True):
     """A step of the script on tensors without contents.
 
@@ -93,6 +136,7 @@ class FakeTrial(Record, frozen=True, kw_only=True):
             none last; parameters, their gradients and the optimizer's state of them belong to the
             module that holds them. What lived as the step began belongs to no line.
         timeline: of the step.
+        largest: tensors of the step, one for each use.
     """
 
     batch_size: Count
@@ -107,6 +151,7 @@ class FakeTrial(Record, frozen=True, kw_only=True):
     lines: tuple[PeakSource, ...] = ()
     timeline: StepTimeline | None = None
     outside_bytes: int = 0
+    largest: tuple[LargeTensor, ...] = ()
 
     @property
     def working_bytes(self) -> int:
@@ -294,6 +339,7 @@ class Estimate(Record, frozen=True, kw_only=True):
         compiled: the script compiles its model; the steps run it as it is written.
         calibration: of them by a run on a real GPU, if one was given.
         too_small: GPUs on which not even the smallest batch fits, and why.
+        limits: of kernels, at sizes for which one of the GPUs has memory.
     """
 
     script: str
@@ -313,5 +359,6 @@ class Estimate(Record, frozen=True, kw_only=True):
     tensors: tuple[int, int] | None = None
     compiled: bool = False
     too_small: tuple[TooSmall, ...] = ()
+    limits: tuple[SizeLimit, ...] = ()
     label: str = NEVER_CHECKED
     assumptions: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ class StepFlops(Record, frozen=True, kw_only=True):
             round float32 to it.
         positions, squares: places for tokens of the step, and the sum of rows x length² of its
             batches; `None` where these are no sequences.
+        largest_tensor: shape of the largest tensor that an operation of the step returned.
     """
 
     forward: int
@@ -29,6 +30,7 @@ class StepFlops(Record, frozen=True, kw_only=True):
     by_dtype: dict[str, int] = {}
     positions: int | None = None
     squares: int | None = None
+    largest_tensor: tuple[int, ...] = ()
 
     @property
     def model(self) -> int:

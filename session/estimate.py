@@ -13,9 +13,11 @@ import msgspec
 from ..advisor.fit.assumptions import assumptions
 from ..advisor.fit.first_steps import Held
 from ..advisor.fit.forecast import forecast, next_size
-from ..advisor.fit.gpus import MEMORY_GIB, gpu_named, nearest
+from ..advisor.fit.gpu_specs import SPECS
+from ..advisor.fit.gpus import MEMORY_GIB, AmbiguousGpuError, gpu_named, nearest
 from ..advisor.fit.nothing_fits import fits_nowhere, too_small
 from ..advisor.fit.peak_range import peak_range
+from ..advisor.fit.size_limits import size_limits
 from ..errors import RunError, UsageError
 from ..records import Estimate, FakeTrial, Forecast, RunRecord, Variant
 from ..units import parse_bytes
@@ -41,21 +43,32 @@ NO_BLOCKS = "no module stands several times in a ModuleList or Sequential"
 TOO_LARGE = "the smallest batch fits none of these GPUs, so only ranks were looked at"
 
 
-def gpus_of(text: str) -> list[tuple[str, int]]:
+def gpus_of(text: str | None) -> list[tuple[str, int]]:
     """Names and memory in bytes of what `--gpu` asks for.
 
+    Args:
+        text: names or amounts; `None` for the GPUs of the table whose speed is known.
+
     Raises:
-        UsageError: a name that is not in the table, and no amount of memory.
+        UsageError: a name that is not in the table or of several GPUs, and no amount of memory.
     """
+    if text is None:
+        text = ",".join(SPECS)
     names = [part.strip() for part in text.split(",") if part.strip()]
     if not names:
-        raise UsageError("--gpu names no GPU.", "Write --gpu H100,A100-40GB or --gpu all.")
+        raise UsageError("--gpu names no GPU.", "Write --gpu H200,A100-40GB or --gpu all.")
     every = [part for name in names for part in (MEMORY_GIB if name.lower() == "all" else (name,))]
     return list(dict.fromkeys(_gpu(name) for name in every))
 
 
 def _gpu(text: str) -> tuple[str, int]:
-    known = gpu_named(text)
+    try:
+        known = gpu_named(text)
+    except AmbiguousGpuError as error:
+        *first, last = error.names
+        raise UsageError(
+            f"--gpu: {text!r} may be {', '.join(first)} or {last}.", "Write one of these names."
+        ) from None
     if known is not None:
         return known
     if text[:1].isdigit():
@@ -179,6 +192,7 @@ def estimate(
         calibration=times.calibration(written),
         tensors=peak_range(trial_at(written, own).peak_bytes),
         compiled=discovery.compiled,
+        limits=size_limits(forecasts),
         assumptions=assumptions(eager=loop.eager, grouped=loop.grouped),
     )
     return msgspec.structs.replace(answer, too_small=too_small(answer))

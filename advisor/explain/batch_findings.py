@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...records import Evidence, Finding
+from ..measured.kernel_limits import beyond_index as beyond
 from ..measured.measurements import Measurements
 from ..measured.training import FAR
 from . import length_findings
@@ -64,6 +65,29 @@ def far_from_own(measurements: Measurements, batch_size: int) -> list[Finding]:
             evidence=(Evidence(metric="effective batch", value=round(factor, 1), threshold=FAR),),
             remedy=f"keep to --max-batch {FAR * own} or less until a larger one has trained as "
             "well; --keep-effective-batch changes nothing of the training.",
+        )
+    ]
+
+
+def beyond_index(measurements: Measurements, batch_size: int) -> list[Finding]:
+    """A tensor that an index of 32 bits does not reach: some kernels say nothing and are wrong."""
+    shapes = [
+        trial.flops.largest_tensor
+        for trial in measurements.ran
+        if trial.batch_size == batch_size and trial.flops is not None
+    ]
+    limits = [beyond(shape, batch_size) for shape in shapes]
+    limit = next((limit for limit in limits if limit is not None), None)
+    if limit is None:
+        return []
+    within = f"take {limit.largest} or less, by these shapes, or " if limit.largest else ""
+    return [
+        Finding(
+            rule="size.beyond_index",
+            severity="warning",
+            message=f"batch {batch_size} ran, and {limit.why}: kernels that index with 32 bits "
+            "fail there or compute wrong values without an error",
+            remedy=f"{within}see that the loss of this size is that of its halves.",
         )
     ]
 

@@ -36,6 +36,7 @@ def findings_of(
         findings += tail_findings(measurements, batch_size, tail, check)
         findings += _noise(measurements, batch_size)
         findings += batch_findings.far_from_own(measurements, batch_size)
+        findings += batch_findings.beyond_index(measurements, batch_size)
         findings += _disagreement(measurements, batch_size)
         findings += token_findings.padding(measurements, batch_size)
         findings += device_findings.retries(measurements, batch_size)

@@ -1,7 +1,8 @@
-"""How fast the GPUs of the table move and compute, by their exact names.
+"""How fast GPUs of the table move and compute, by their exact names.
 
 Bandwidth is the peak of the data sheet, in 10^9 bytes per second. Where no source that is named
-here gives a number it is missing: `num_sms` of A10, L4 (58 and 60 are both said), H100 NVL, B200.
+here gives a number it is missing: `num_sms` of A10, L4 (58 and 60 are both said), H100 NVL,
+H200, B200.
 Dense peaks per type are in `peaks.py`.
 """
 
@@ -16,6 +17,7 @@ from .peaks import (
     AMPERE_PAPER,
     B200_SHEET,
     H100_SHEET,
+    H200_SHEET,
     T4_SHEET,
     V100_SHEET,
     peaks_of,
@@ -57,15 +59,19 @@ SPECS: Final = {
     "L4": GpuSpecs("NVIDIA L4", 300, None, L4_SHEET),
     "A10": GpuSpecs("NVIDIA A10", 600, None, A10_SHEET),
     "RTX-3090": GpuSpecs("NVIDIA GeForce RTX 3090", 936, 82, AMPERE_PAPER, AMPERE_PAPER),
+    "RTX-4090": GpuSpecs("NVIDIA GeForce RTX 4090", 1008, 128, ADA_PAPER, ADA_PAPER),
+    "A6000": GpuSpecs("NVIDIA RTX A6000", 768, 84, AMPERE_PAPER, AMPERE_PAPER),
+    "V100-16GB": GpuSpecs("Tesla V100-SXM2-16GB", 900, 80, V100_SHEET, VOLTA_PAPER),
     "V100-32GB": GpuSpecs("Tesla V100-SXM2-32GB", 900, 80, V100_SHEET, VOLTA_PAPER),
     "A100-40GB": GpuSpecs("NVIDIA A100-SXM4-40GB", 1555, 108, A100_PAPER, A100_PAPER),
     "L40": GpuSpecs("NVIDIA L40", 864, 142, ADA_PAPER, ADA_PAPER),
     "A100-80GB": GpuSpecs("NVIDIA A100-SXM4-80GB", 2039, 108, A100_SHEET, A100_PAPER),
     "H100-80GB": GpuSpecs("NVIDIA H100 80GB HBM3", 3350, 132, H100_SHEET, HOPPER_PAPER),
     "H100-NVL": GpuSpecs("NVIDIA H100 NVL", 3900, None, H100_SHEET),
+    "H200": GpuSpecs("NVIDIA H200", 4800, None, H200_SHEET),
     "B200": GpuSpecs("NVIDIA B200", 8000, None, B200_SHEET),
 }
-"""By the names of `gpus.MEMORY_GIB`; of several boards the SXM one."""
+"""Of some of the names of `gpus.MEMORY_GIB`; of several boards the SXM one."""
 
 
 def specs_of(name: str) -> GpuSpecs | None:

@@ -11,6 +11,8 @@ from ...records import Trial
 
 MOST_ELEMENTS = 2**31
 """That an index of 32 bits reaches; kernels that ask beforehand (INT_MAX) take one less."""
+UNSIGNED_ELEMENTS = 2**32
+"""That an index of 32 bits without a sign reaches: beyond, one that has none begins anew at 0."""
 MOST_BLOCKS = 65_535
 """Blocks along the second and third axis of a grid, of CUDA and of HIP."""
 _INDEX = (
@@ -80,6 +82,26 @@ def kernel_limit(
     if smaller_ran and (about_index or about_grid or _ARGUMENT[0] in words):
         return KernelLimit()
     return None
+
+
+def beyond_index(shape: Sequence[int], batch_size: int) -> KernelLimit | None:
+    """The limit that a size which ran lies beyond, by its largest tensor; `None` within it.
+
+    >>> beyond_index((43, 2047, 50000), 43).largest
+    20
+    >>> beyond_index((20, 2047, 50000), 20) is None
+    True
+    """
+    num_elements = prod(shape) if shape else 0
+    if num_elements <= MOST_ELEMENTS:
+        return None
+    axes = " x ".join(map(str, shape))
+    grows = _grows(shape, batch_size)
+    return KernelLimit(
+        f"a tensor of {axes} has {num_elements:,} elements, and an index of 32 bits reaches "
+        f"{MOST_ELEMENTS:,}",
+        _within(MOST_ELEMENTS, num_elements, batch_size, grows=grows),
+    )
 
 
 def kernel_limit_of(trial: Trial, *, smaller_ran: bool) -> KernelLimit | None:

@@ -84,10 +84,10 @@ def _recurrent(native: Any, kind: CellKind) -> Any:
             return native(*args)
         packed = not isinstance(args[3], bool)  # or there would be the batch's sizes of each step
         if packed:
-            given, steps, state, weights, bias, layers, dropout, training, both = args
+            given, steps, state, weights, _bias, layers, dropout, training, both = args
             batch_first = False
         else:
-            given, state, weights, bias, layers, dropout, training, both, batch_first = args
+            given, state, weights, _bias, layers, dropout, training, both, batch_first = args
             steps = None
         states = list(state) if kind.states > 1 else [state]
         if torch.is_autocast_enabled(given.device.type):
@@ -157,7 +157,7 @@ class _Recurrent(torch.autograd.Function):
     """Keeps its input, its output, the first states, the weights and the reserve space."""
 
     @staticmethod
-    def forward(  # noqa: PLR0917  torch hands tensors on by their places
+    def forward(
         ctx: Any, sizes: Sizes, training: bool, num_states: int, given: torch.Tensor, *rest: Any
     ) -> Any:
         states, weights = rest[:num_states], rest[num_states:]

@@ -236,6 +236,7 @@ class FakeSteps:
             gradient_bytes=self._gradients,
             optimizer_bytes=_bytes_of(states),
             input_bytes=self._input,
+            largest=self._count.large.all,
         )
 
     def close(self) -> None:

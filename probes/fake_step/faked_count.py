@@ -15,6 +15,7 @@ from .cuda_convolutions import grouped_workspace, search_of
 from .fake_values import FakeValues
 from .known_outputs import KnownOutputs, name_of, tensors_of
 from .large_parameters import FakeMode, LargeParameters
+from .large_tensors import LargeTensors
 from .origins import Origin
 from .sharded_updates import local_update
 from .step_work import StepWork
@@ -34,6 +35,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
     """Counts, with every real tensor faked.
 
     Attributes:
+        large: the largest tensors of the step.
         work: takes the operations, if somebody asks for them.
         first_products: how many requests were made when the first product of matrices had its
             output, outside of the backward pass (False) and in it (True), where a GPU has a thread.
@@ -55,6 +57,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         self.fakes = FakeMode() if large is None else large.fakes
         self._outputs = KnownOutputs(self.fakes) if large is None else large.outputs
         self._values = FakeValues()
+        self.large = LargeTensors(lambda: origin().line)
         self.work: StepWork | None = None
         self.first_products: dict[bool, int] = {}
         self.passing: list[tuple[int, int]] = []
@@ -70,6 +73,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         self.passing.clear()
         self.emptied.clear()
         self._tried.clear()
+        self.large.clear()
 
     def _faked(self, tensor: torch.Tensor) -> torch.Tensor:
         # Operations on real parameters would be computed, and change them.
@@ -121,6 +125,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
                 self.hold(tensors)  # parameters that were fake before
             out = self._outputs.run(func, args, kwargs)
         self._count_all(out)
+        self.large.note(name, tensors, out)
         if name in PRODUCTS:
             in_backward = torch._C._current_graph_task_id() >= 0
             self.first_products.setdefault(in_backward, len(self.requests))

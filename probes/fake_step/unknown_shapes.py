@@ -60,7 +60,7 @@ def _sparse(like: torch.Tensor, num: int, *, merged: bool) -> Any:
 
 
 def _merged(given: torch.Tensor) -> Any:
-    """A row that was asked for twice is there once; each of a batch may have been asked for once."""
+    """A row that was asked for twice is there once; at most all rows of the table are."""
     return _sparse(given, min(given._values().size(0), given.size(0)), merged=True)
 
 

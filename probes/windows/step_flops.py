@@ -108,6 +108,7 @@ class StepFlopCounter:
             recomputed=mode.recomputed,
             products=mode.products,
             by_dtype=dict(mode.by_dtype),
+            largest_tensor=mode.largest_tensor,
         )
 
     def abandon(self) -> None:
@@ -166,11 +167,15 @@ class _PhaseCounter(FlopCounterMode):  # type: ignore[misc,unused-ignore]
     def clear(self) -> None:
         self.forward = self.backward = self.recomputed = self.products = 0
         self.by_dtype: Counter[str] = Counter()
+        self.largest_tensor: tuple[int, ...] = ()
+        self._most = 0
 
     def pause(self, *, paused: bool) -> None:
         self._paused = paused
 
     def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
+        if isinstance(out, torch.Tensor) and out.numel() > self._most:
+            self._most, self.largest_tensor = out.numel(), tuple(out.shape)
         if not self._paused and not self.problem:
             try:
                 self._note(func_packet, out, args, kwargs)

@@ -8,7 +8,14 @@ from ...records import Estimate, FakeTrial, Forecast
 from ...units import format_bytes, format_count
 from ..report import Column, Fact, MemoryReport, MemorySection, Row, Table
 from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
-from ..words.fits import COMPILED, fitting_sizes, headline, range_texts, tensors_text
+from ..words.fits import (
+    COMPILED,
+    fitting_sizes,
+    headline,
+    limit_texts,
+    range_texts,
+    tensors_text,
+)
 from ..words.fits import TITLE as FITTING
 from ..words.laws import forecast_law_note, line_text
 from ..words.nothing_fits import nothing_fits_texts
@@ -40,6 +47,7 @@ def build_estimate(answer: Estimate, next_command: str = "") -> MemoryReport:
         notices=(
             *([COMPILED] if answer.compiled else []),
             *(clean(text, limit=800) for text in nothing_fits_texts(answer)),
+            *(clean(text, limit=800) for text in limit_texts(answer)),
             *(clean(text, limit=800) for text in range_texts(answer)),
         ),
         devices=(

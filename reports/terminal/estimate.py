@@ -10,7 +10,14 @@ from rich.text import Text
 from ...records import Estimate, FakeTrial, Forecast, Variant
 from ...units import format_bytes, format_count
 from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
-from ..words.fits import COMPILED, fitting_sizes, headline, range_texts, tensors_text
+from ..words.fits import (
+    COMPILED,
+    fitting_sizes,
+    headline,
+    limit_texts,
+    range_texts,
+    tensors_text,
+)
 from ..words.fits import TITLE as FITTING
 from ..words.laws import forecast_law_note, line_text
 from ..words.nothing_fits import nothing_fits_texts
@@ -42,6 +49,8 @@ def render(
         page.entry(page.safe(text))
     _sizes(page, FITTING, answer.forecasts, answer)
     _remarks(page, answer)
+    for text in limit_texts(answer):
+        page.entry(page.safe(text))
     if answer.sharded:
         ranks = answer.sharded[0].variant.ranks
         _sizes(page, f"{FITTING}, of each of {ranks} ranks (FSDP2)", answer.sharded, answer)

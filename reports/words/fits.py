@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...records import Estimate, FittedGpu
+from ...records import Estimate, FittedGpu, SizeLimit
 from ...units import format_bytes
 
 TITLE = "Largest batch that should fit"
@@ -58,3 +58,32 @@ def tensors_text(answer: Estimate, size: int) -> str:
         f"The tensors of a real step of batch {size} should take {format_bytes(middle)} "
         f"±{100 * half:.1f}% at once (estimate)."
     )
+
+
+def limit_texts(answer: Estimate) -> list[str]:
+    """Where kernels end though there is memory."""
+    return [_limit_text(limit) for limit in answer.limits]
+
+
+def _limit_text(limit: SizeLimit) -> str:
+    place = f" at {limit.line}" if limit.line else ""
+    last = f"{limit.begins - 1:,}"
+    if limit.use == "attention":
+        return (
+            f"From batch {limit.begins:,} on no kernel takes the attention{place} ({limit.shape}), "
+            f"whatever memory there is: its grid has {last} blocks along the axis of the sequences."
+        )
+    what = "a tensor" if limit.use == "other" else f"a tensor of the {limit.use}"
+    reached = f"From batch {limit.begins:,} on {what}{place} ({limit.shape}) has over 2^31 elements"
+    if limit.use == "convolution":
+        return f"{reached}: {last} is the last whose offsets 32 bits hold, as cuDNN has them."
+    if limit.use == "loss":
+        if limit.unreached is None:
+            return f"{reached}, which some kernels index with 32 bits: compare the loss there."
+        return (
+            f"{reached}, and from {limit.unreached:,} on whole samples lie beyond 2^32: kernels "
+            "that index with 32 bits give a wrong loss there, without an error."
+        )
+    if limit.use in ("interpolation", "pooling", "Fourier transform"):
+        return f"{reached}: kernels that index with 32 bits refuse it, whatever memory there is."
+    return f"{reached}: kernels that index with 32 bits fail or compute wrong values there."

@@ -10,7 +10,16 @@ from batchadvisor.advisor.measured.epoch_end import tail_of
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.training import training_of
 from batchadvisor.advisor.tails.conditions import SMALL_BATCH_NORM
-from batchadvisor.records import Goal, Memory, NormLayers, OptimizerInfo, Profile, TailCheck, Turns
+from batchadvisor.records import (
+    Goal,
+    Memory,
+    NormLayers,
+    OptimizerInfo,
+    Profile,
+    StepFlops,
+    TailCheck,
+    Turns,
+)
 
 from ..on_paper import CPU, GIB, discovery_of, failure_of, loader_of, numbered, record_of, trial_of
 from .finding_cases import findings
@@ -330,6 +339,16 @@ def test_a_size_above_the_dataset_is_said(size, fires):
     assert ("size.above_data" in found) is fires
     if fires:
         assert f"batch {size}: larger than the dataset" in found["size.above_data"].message
+
+
+@pytest.mark.parametrize(("size", "fires"), [(20, False), (43, True)])
+def test_a_tensor_beyond_what_32_bits_reach_is_said(size, fires):
+    flops = StepFlops(forward=1, backward=2, largest_tensor=(size, 2047, 50_000))
+    found = findings(trial_of(size, 0.2, flops=flops), size=size)
+    assert ("size.beyond_index" in found) is fires
+    if fires:
+        assert "43 x 2047 x 50000 has 4,401,050,000 elements" in found["size.beyond_index"].message
+        assert "take 20 or less" in found["size.beyond_index"].remedy
 
 
 @pytest.mark.parametrize(("size", "fires"), [(64 * 32, False), (64 * 44, True)])

@@ -14,7 +14,14 @@ from batchadvisor.advisor.fit.forecast import (
     next_size,
 )
 from batchadvisor.advisor.fit.gpu_specs import SPECS, specs_of
-from batchadvisor.advisor.fit.gpus import ALSO, MEMORY_GIB, SOURCES, gpu_named, nearest
+from batchadvisor.advisor.fit.gpus import (
+    CARDS,
+    CONTEXTS_MIB,
+    MEMORY_GIB,
+    AmbiguousGpuError,
+    gpu_named,
+    nearest,
+)
 from batchadvisor.advisor.fit.peak_range import peak_range
 from batchadvisor.records import FakeTrial, Variant
 
@@ -162,18 +169,72 @@ class TestRange:
 
 class TestGpus:
     def test_each_figure_has_a_source(self):
-        assert set(SOURCES) == set(MEMORY_GIB)
-        assert set(ALSO.values()) <= set(MEMORY_GIB)
+        assert all(card.source and card.device_names for card in CARDS.values())
+        wanted = ["2080-Ti", "3060-12GB", "3080-10GB", "4070", "4080", "4090", "5090", "6000-Ada"]
+        wanted = [f"RTX-{name}" for name in wanted]
+        wanted += [
+            "A10G",
+            "A30",
+            "A40",
+            "A6000",
+            "L40S",
+            "H20",
+            "H200",
+            "B200",
+            "V100-16GB",
+            "V100-32GB",
+            "P100-16GB",
+        ]
+        assert set(CARDS) > {*wanted, "T4", "MI250X", "MI300X"}
+        assert CARDS["RTX-4090"].gib == 23.64
+
+    def test_contexts_that_were_seen_lie_within_what_is_assumed(self):
+        for mib, source in CONTEXTS_MIB.values():
+            assert LEAST_CONTEXT_BYTES <= mib << 20 <= MOST_CONTEXT_BYTES
+            assert source
 
     @pytest.mark.parametrize(
         ("text", "name"),
-        [("a100", "A100-80GB"), ("A100 40gb", "A100-40GB"), ("Tesla T4", "T4"), ("b200", "B200")],
+        [
+            ("A100 40gb", "A100-40GB"),
+            ("Tesla T4", "T4"),
+            ("b200", "B200"),
+            ("4090", "RTX-4090"),
+            ("rtx_3080", "RTX-3080-10GB"),
+            ("4070", "RTX-4070"),
+            ("4070 Ti", "RTX-4070-Ti"),
+            ("L40", "L40"),
+            ("A10", "A10"),
+            ("A100-SXM4-80GB", "A100-80GB"),
+            ("RTX 6000 Ada", "RTX-6000-Ada"),
+            ("P100", "P100-16GB"),
+            ("MI300X", "MI300X"),
+            *((printed, name) for name, card in CARDS.items() for printed in card.device_names),
+        ],
     )
-    def test_names_as_people_write_them(self, text, name):
+    def test_names_as_people_and_torch_write_them(self, text, name):
         assert gpu_named(text) == (name, int(MEMORY_GIB[name] * GIB))
 
+    @pytest.mark.parametrize(
+        ("text", "names"),
+        [
+            ("A100", ["A100-40GB", "A100-80GB"]),
+            ("Tesla V100", ["V100-16GB", "V100-32GB"]),
+            ("H100", ["H100-80GB", "H100-NVL"]),
+        ],
+    )
+    def test_an_ambiguous_name_lists_what_it_may_mean(self, text, names):
+        with pytest.raises(AmbiguousGpuError) as raised:
+            gpu_named(text)
+        assert raised.value.names == names
+
+    @pytest.mark.parametrize("text", ["NVIDIA GeForce RTX 4090 Laptop GPU", "GTX 1080", "", "RTX"])
+    def test_other_cards_are_not_taken_for_one_of_the_table(self, text):
+        assert gpu_named(text) is None
+
     def test_speeds_of_each_have_a_source(self):
-        assert set(SPECS) == set(MEMORY_GIB)
+        assert set(SPECS) < set(MEMORY_GIB)
+        assert all(specs.name in CARDS[name].device_names for name, specs in SPECS.items())
         for name, specs in SPECS.items():
             assert specs.tflops_per_s["float32"] > 5
             assert 300 <= specs.gb_per_s <= 8000

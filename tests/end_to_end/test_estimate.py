@@ -82,7 +82,7 @@ class TestAnswers:
 
     def test_what_is_said_of_checkpointing_comes_true_where_it_is_applied(self, tmp_path):
         without, applied = (
-            answered(tmp_path, "tiny_gpt.py", "--gpu", "A100", "--", "--length", "256", *flags)
+            answered(tmp_path, "tiny_gpt.py", "--gpu", "A100-80GB", "--", "--length", "256", *flags)
             for flags in ((), ("--checkpoint",))
         )
         assert without["blocks"] == "2 TransformerEncoderLayer"
@@ -207,6 +207,7 @@ class TestRefusals:
             (("--shard", "99999999999"), "is not in the range"),
             (("--gpu", "0GiB"), "no GPU has 0GiB of memory"),
             (("--gpu", "T4", "--gpu", "L41"), "no GPU in the table is named 'L41'"),
+            (("--gpu", "A100"), "--gpu: 'A100' may be A100-40GB or A100-80GB."),
         ):
             result = estimate(tmp_path, str(SCRIPTS / "plain.py"), *arguments)
             assert result.code == 2

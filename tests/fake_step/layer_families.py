@@ -342,8 +342,8 @@ class Selective(Checkpointed):
         from torch.utils.checkpoint import create_selective_checkpoint_contexts as contexts
 
         x = self.first(x)
+        kept = [torch.ops.aten.addmm.default, torch.ops.aten.mm.default]
         for block in self.blocks:
-            kept = [torch.ops.aten.addmm.default, torch.ops.aten.mm.default]
             x = checkpoint(block, x, use_reentrant=False, context_fn=lambda: contexts(kept))
         return x
 
@@ -864,7 +864,9 @@ FAMILIES: dict[str, dict[str, Family]] = {
         "Muon": Family(PERCEPTRON, vector, muon),
         "8-bit moments": Family(PERCEPTRON, vector, lambda model: EightBit(model.parameters())),
         "Shampoo": Family(PERCEPTRON, vector, lambda model: Shampoo(model.parameters())),
-        "p.data -= update": Family(PERCEPTRON, vector, lambda model: OwnUpdates(model.parameters())),
+        "p.data -= update": Family(
+            PERCEPTRON, vector, lambda model: OwnUpdates(model.parameters())
+        ),
     },
 }  # fmt: skip
 ALL = {name: family for group in FAMILIES.values() for name, family in group.items()}

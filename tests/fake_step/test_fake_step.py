@@ -323,14 +323,19 @@ def test_an_operation_of_unknown_memory_gives_no_number():
         faked(step, batch(8), chosen)
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_recurrent_layers_of_a_gpu_give_no_number(kind, monkeypatch):
-    for module, name in ((functional, "linear"), (functional, "rms_norm"), (rnn, "_VF")):
-        monkeypatch.setattr(module, name, getattr(module, name))
-    attention = functional.scaled_dot_product_attention
-    monkeypatch.setattr(functional, "scaled_dot_product_attention", attention)
-    use_cuda_kernels()
-    layer, cell = kind(4, 8, batch_first=True), nn.GRUCell(4, 8)
-    with pytest.raises(NotImplementedError, match=r"(lstm|gru|rnn_tanh) takes on a GPU"):
-        layer(torch.zeros(2, 3, 4))
-    assert cell(torch.zeros(2, 4)).shape == (2, 8)
+def test_the_largest_tensors_of_each_use_and_their_lines():
+    net = nn.Sequential(nn.Conv1d(4, 16, 3), nn.Flatten())
+    chosen = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def step(batch):
+        chosen.zero_grad()
+        out = net(batch).view(len(batch), 4, 8, 12)
+        heads = functional.scaled_dot_product_attention(out, out, out)
+        functional.cross_entropy(heads.flatten(1), torch.zeros(len(batch)).long()).backward()
+        chosen.step()
+
+    trial = faked(step, torch.randn(6, 4, 26), chosen).trial(6)
+    found = {each.use: each for each in trial.largest}
+    assert found["convolution"].shape == (6, 16, 24)
+    assert found["loss"].shape == (6, 384)
+    assert "test_fake_step.py:" in found["loss"].line
