@@ -2,6 +2,7 @@
 
     python bench/estimate_layers.py                 all of them
     python bench/estimate_layers.py --only LSTM     one of them
+    python bench/estimate_layers.py --page          docs/estimate-layers.md from the raw output
     python bench/estimate_layers.py --train LSTM    is the script that is estimated
 
 The families are those of tests/fake_step/layer_families.py. A real step runs on the CPU: what its
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,9 +32,34 @@ from tests.fake_step.layer_families import ALL, FAMILIES, usual_step
 from tests.fake_step.small_models import faked
 
 HERE = Path(__file__).resolve()
+PAGE = HERE.parents[1] / "docs" / "estimate-layers.md"
 BATCHES = 400
 WITHIN = 0.02
 RAW = HERE.parent / "results" / "estimate-layers_torch-2.13.0.json"
+HEAD = """# Layers that `estimate` knows
+
+Each family of torch's layers and optimizers was trained by a small script. `batchadvisor estimate` ran
+each script, and the peak that it says of the script's own batch was compared with the storages of a
+real second step on the CPU (torch 2.13). `bench/estimate_layers.py` does it again; its raw output is
+[here](../bench/results/estimate-layers_torch-2.13.0.json). No figure was compared with a GPU here:
+where a GPU runs a layer in another form than a CPU, the difference stands beside it
+([how good an estimate is](estimate.md#how-good-it-is))."""
+CUDNN = "all steps in one operation, with cuDNN's reserve space and workspace"
+KERNELS = "CUDA's fused kernels; see the comparison with torch's own CUDA code"
+FOREACH = "a GPU's sums over leading dimensions take a buffer"
+WHY_APART = {
+    **dict.fromkeys(("LSTM", "LSTM, both ways", "LSTM, projected", "LSTM, dropout"), CUDNN),
+    "GRU, packed": CUDNN,
+    "RNN": f"{CUDNN}, which are assumed for a plain RNN",
+    "EmbeddingBag, SparseAdam": "a GPU keeps only merged rows of the gradient",
+    "scaled_dot_product_attention, grouped": "keys and values are repeated in fp32",
+    "scaled_dot_product_attention, dropout": KERNELS,
+    "TransformerEncoder": KERNELS,
+    "RMSNorm": "one kernel",
+    "Dropout": "a mask of bytes, where a CPU has one of numbers",
+    "checkpoint, use_reentrant=True": FOREACH,
+}
+"""Why a GPU's form takes another amount."""
 ESTIMATE = (sys.executable, "-m", "batchadvisor", "estimate", "--json", "-q", "--gpu", "2GiB")
 
 
@@ -115,8 +142,7 @@ def estimated(name: str) -> dict[str, Any]:
     command = (*ESTIMATE, str(HERE), "--train", name)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        return {"refused": " ".join(line.strip() for line in lines[:4])}
+        return {"refused": done.stderr[-1500:]}
     answer = json.loads(done.stdout)
     trials = answer["forecasts"][0]["trials"]
     own = next(trial for trial in trials if trial["batch_size"] >= answer["batch_size"])
@@ -130,28 +156,58 @@ def apart(row: dict[str, Any], kind: str) -> float | None:
     return float(row[kind] / row["real"] - 1)
 
 
-def verdict(row: dict[str, Any]) -> str:
+def refusal(text: str) -> str:
+    """Why, in the words of the command, without what to do about it."""
+    words = " ".join(text.rpartition("Error: ")[2].split())
+    words = words.removeprefix("the script's steps cannot be predicted: ")
+    return re.split(r"\.? `batchadvisor run`|\. Name |\. Estimate ", words)[0].rstrip(".")
+
+
+def verdict(name: str, row: dict[str, Any]) -> str:
     """The row of the table: one of three."""
     if "refused" in row:
-        return f"refused: {row['refused']}"
+        return f"refused: {refusal(row['refused'])}"
     gpu, cpu = apart(row, "estimated"), apart(row, "fake")
     if gpu is None:
-        return f"counted; no real step on a CPU: {row['real_refused']}"
+        return "counted; a CPU makes no such step to compare it with"
     if abs(gpu) <= WITHIN:
         return "within 2 %"
-    if cpu is not None and abs(cpu) <= WITHIN:
-        return f"within 2 % as a CPU runs it; a GPU's form differs by {gpu:+.1%}"
-    return f"differs by {gpu:+.1%}"
+    why = WHY_APART.get(name, "")
+    known = "as a CPU runs it within 2 %; " if cpu is not None and abs(cpu) <= WITHIN else ""
+    return f"{known}differs by {100 * gpu:+.0f} %{why and f': {why}'}"
+
+
+def page(rows: dict[str, Any]) -> str:
+    """The page of the manual."""
+    verdicts = {name: verdict(name, row) for name, row in rows.items()}
+    kinds = ("within", "as a CPU", "differs", "counted", "refused")
+    counts = {kind: sum(each.startswith(kind) for each in verdicts.values()) for kind in kinds}
+    others = counts["differs"] + counts["counted"]
+    lines = [HEAD, ""]
+    lines.append(
+        f"Of {len(rows)} families, {counts['within']} are within 2 %. {counts['as a CPU']} are within "
+        "2 % as a CPU runs them; a GPU runs them otherwise, and that is what is counted. "
+        f"{others} differ or have nothing to be compared with, {counts['refused']} are refused."
+    )
+    for group, families in FAMILIES.items():
+        lines += ["", f"## {group[0].upper()}{group[1:]}", "", "| layer | against a real step |"]
+        lines += ["|---|---|"]
+        lines += [f"| {name} | {verdicts[name]} |" for name in families if name in rows]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--train", metavar="FAMILY")
     parser.add_argument("--only", nargs="+", metavar="FAMILY")
+    parser.add_argument("--page", action="store_true", help="write the page of the raw output")
     parser.add_argument("--measure", nargs="*", metavar="FAMILY", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.train:
         train(given.train)
+        return 0
+    if given.page:
+        PAGE.write_text(page(json.loads(RAW.read_text())))
         return 0
     if given.measure is not None:
         with contextlib.redirect_stdout(sys.stderr):
@@ -163,17 +219,15 @@ def main() -> int:
     command = (sys.executable, str(HERE), "--measure", *names)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     rows = json.loads(done.stdout)
-    groups = {name: group for group, families in FAMILIES.items() for name in families}
     for name in names:
         rows[name] |= estimated(name)
-        rows[name]["group"] = groups[name]
-        rows[name]["verdict"] = verdict(rows[name])
-        print(f"{name:48} {rows[name]['verdict']}", flush=True)
+        print(f"{name:48} {verdict(name, rows[name])}", flush=True)
         kept = json.loads(RAW.read_text()) if RAW.exists() else {}
         kept = {
             each: (kept | rows)[each] for each in ALL if "verdict" in (kept | rows).get(each, {})
         }
         RAW.write_text(json.dumps(kept, indent=1) + "\n")
+        PAGE.write_text(page(kept))
     return 0
 
 
