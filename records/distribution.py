@@ -44,6 +44,11 @@ class Parallelism(Record, frozen=True, kw_only=True):
     comm_hook: bool = False
     not_measured: tuple[str, ...] = ()
 
+    @property
+    def scatters(self) -> bool:
+        """Whether each batch is cut over several devices of the process."""
+        return "DataParallel" in self.shapes and len(self.replicas) > 1
+
 
 class RankPairs(Record, frozen=True, kw_only=True):
     """One rank's paired steps: with and without gradient synchronisation, in turn.

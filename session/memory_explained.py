@@ -40,6 +40,7 @@ NO_TIME = "the budget was spent before a step on fake tensors could be made"
 ENDED = "the script's process had ended by then"
 NO_LOADER = "only batches of a DataLoader can be made of tensors without contents"
 SEVERAL = "a script that runs as several ranks makes no steps on fake tensors"
+SCATTERED = "a batch that DataParallel cuts over several GPUs makes no steps on fake tensors"
 
 
 def record_step(workers: WorkerPool, writer: RecordWriter) -> MemoryAnalysis | None:
@@ -149,8 +150,12 @@ def _explained(
     record = writer.record
     discovery = record.discovery
     assert discovery is not None  # a size ran, or was refused
-    if record.distribution is not None and record.distribution.world_size > 1:
-        return (), SEVERAL
+    if record.distribution is not None:
+        if record.distribution.world_size > 1:
+            return (), SEVERAL
+        parallelism = record.distribution.parallelism
+        if parallelism is not None and parallelism.scatters:
+            return (), SCATTERED
     if not discovery.traits.steers_loader:
         return (), NO_LOADER
     if discovery.compiled:

@@ -183,9 +183,9 @@ def _statistics(measurements: Measurements) -> list[Finding]:
 
 
 def _data_parallel(seen: Parallelism, batch_size: int | None) -> list[Finding]:
-    num = len(seen.replicas)
-    if "DataParallel" not in seen.shapes or num < 2 or batch_size is None:
+    if not seen.scatters or batch_size is None:
         return []
+    num = len(seen.replicas)
     parts = chunks(batch_size, num)
     layout = " + ".join(map(str, parts))
     findings = [

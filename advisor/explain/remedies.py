@@ -53,6 +53,12 @@ _FIXED: dict[Limit, str] = {
     "cannot tell": "measure longer (--budget), on a quieter machine.",
 }
 
+SCATTERED = (
+    "DistributedDataParallel, one process a GPU: DataParallel copies all parameters to each GPU "
+    "and sums the gradients on one, at every step; a larger batch per GPU shares that out."
+)
+"""Where DataParallel communicates: it has no buckets."""
+
 _INFERENCE: dict[Limit, str] = {
     "synchronisation": "fewer .item(), .cpu() and nonzero() calls between the launches; "
     "pin_memory=True with .to(device, non_blocking=True).",

@@ -23,7 +23,7 @@ from ..measured.thresholds import (
 from ..measured.trials import says_nothing
 from . import disturbances
 from .limits import Losses, losses_of, message_of
-from .remedies import LOADING, UNTIMED, remedy_of
+from .remedies import LOADING, SCATTERED, UNTIMED, remedy_of
 from .unexplained import UNTIMED_SHARES, small_losses, unexplained, unrecorded
 from .verdict_from_times import by_times
 
@@ -46,7 +46,7 @@ def verdict_at(measurements: Measurements, batch_size: int, law: TimeLaw | None)
             remedy=disturbances.remedy(measurements),
         )
     wait = None if trial.input_wait_s is None else input_share(trial)
-    return verdict_of(
+    verdict = verdict_of(
         _profile(measurements, batch_size, trial),
         wait=wait,
         scaling=scaling_at(measurements, batch_size, law),
@@ -54,6 +54,11 @@ def verdict_at(measurements: Measurements, batch_size: int, law: TimeLaw | None)
         num_cores=device.num_cores if on_cpu and device is not None else None,
         gpu=not on_cpu,
     )
+    seen = measurements.record.distribution and measurements.record.distribution.parallelism
+    if seen is None or not seen.scatters:
+        return verdict
+    remedy = verdict.remedy.replace(remedy_of("communication"), SCATTERED)
+    return msgspec.structs.replace(verdict, remedy=remedy)
 
 
 def verdict_of(

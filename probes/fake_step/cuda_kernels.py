@@ -1,4 +1,4 @@
-"""Attention and linear layers as CUDA runs them: the memory that they keep, and its layout.
+"""Attention, linear and recurrent layers as CUDA runs them: the memory that they keep, its layout.
 
 Only for steps on fake tensors: no CPU has these kernels.
 """
@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.nn.modules import rnn
 
 FLASH_TYPES = (torch.float16, torch.bfloat16)
 FLASH_WIDTH = 256
@@ -19,14 +20,31 @@ ALIGNED_BYTES = 16
 """The efficient kernel takes heads whose width is a multiple of so many bytes."""
 BIAS_MULTIPLE = 16
 """The efficient kernel wants a mask whose rows are aligned to so many numbers."""
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+"""Layers that cuDNN computes whole."""
 
 
 def use_cuda_kernels() -> None:
     """From now on attention and linear layers take the memory that they take on CUDA."""
     functional.scaled_dot_product_attention = _attention
     functional.linear = _Linear(functional.linear)
+    rnn._VF = _Recurrent(rnn._VF)
     if hasattr(torch.ops.aten, "_fused_rms_norm_backward"):  # from torch 2.9 on
         functional.rms_norm = _rms_norm(functional.rms_norm)
+
+
+class _Recurrent:
+    """What cuDNN keeps of a recurrent layer for its backward pass is not told by any shape, and is
+    not what a CPU keeps, step by step."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+
+    def __getattr__(self, name: str) -> Any:
+        if name in RECURRENT:
+            msg = f"nothing says how much memory {name} takes on a GPU"
+            raise NotImplementedError(msg)
+        return getattr(self._native, name)
 
 
 def _rms_norm(native: Any) -> Any:

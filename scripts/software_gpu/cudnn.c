@@ -133,6 +133,8 @@ static cudaError_t multiply(cudaStream_t stream, cudnnDataType_t type, int on_te
 }
 static int has_tensor_cores(cudnnDataType_t type, int device) {
     int major = model_of(card_of(device))->major;
+    const char *forbids = getenv("NVIDIA_TF32_OVERRIDE");
+    if (type == CUDNN_DATA_FLOAT && forbids && !strcmp(forbids, "0")) return 0;
     return is_half(type) ? major >= 7 : type == CUDNN_DATA_FLOAT && major >= 8;
 }
 static cudnnStatus_t status_of(cudaError_t error) {

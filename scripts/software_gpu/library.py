@@ -24,7 +24,7 @@ SOURCES = Path(__file__).parent
 HEADERS = Path("/usr/local/cuda/include")
 ASKING = ("c10_cuda", "torch_cuda", "torch_cuda_linalg", "torch_python", "caffe2_nvrtc")
 """Libraries of torch that call CUDA's."""
-REFUSED = {"cudnn": 3000, "nccl": 5}
+REFUSED = {"cudnn": 3000, "nccl": 5, "cusolver": 9, "cusparse": 10}
 """What functions that are not modelled return: not supported, invalid usage; others: success."""
 PACKAGES = ("cu13", "cudnn", "nccl")
 """Of NVIDIA's, whose headers are needed."""

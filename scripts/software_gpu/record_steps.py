@@ -31,18 +31,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "tests/data/cuda_memory.json")
     parser.add_argument("--headers", type=Path, default=HEADERS, help="of the CUDA toolkit")
+    parser.add_argument("--only", default="", help="models that begin so; other rows stay")
     parser.add_argument("--child", action="store_true", help="measures; torch sees a GPU")
     given = parser.parse_args()
     if given.child:
-        given.out.write_text(json.dumps(_recorded(), indent=1) + "\n")
+        given.out.write_text(json.dumps(_recorded(given.only, given.out), indent=1) + "\n")
         return 0
     with tempfile.TemporaryDirectory(prefix="software-gpu-") as name:
         library = build(Path(name), given.headers)
-        command = [sys.executable, __file__, "--child", "--out", str(given.out)]
+        command = [
+            sys.executable,
+            __file__,
+            "--child",
+            "--only",
+            given.only,
+            "--out",
+            str(given.out),
+        ]
         return subprocess.run(command, check=False, env=environment(library)).returncode
 
 
-def _recorded() -> dict[str, Any]:
+def _recorded(only: str, out: Path) -> dict[str, Any]:
     import torch
 
     sys.path.insert(0, str(ROOT))
@@ -50,7 +59,10 @@ def _recorded() -> dict[str, Any]:
 
     torch.cuda.init()
     rows = []
-    for case in sorted(CASES):
+    if only:
+        rows = json.loads(out.read_text())["rows"]
+        rows = [row for row in rows if not row["case"][0].startswith(tuple(only.split(",")))]
+    for case in sorted(case for case in CASES if case[0].startswith(tuple(only.split(",")))):
         _empty()
         before = torch.cuda.memory_stats()[REQUESTED.format("current")]
         optimizer, step = training(*case, "cuda")
@@ -80,7 +92,7 @@ def _recorded() -> dict[str, Any]:
         "what": "Memory of torch's own CUDA allocator, on a stand-in for an A100: no driver, "
         "no kernels (scripts/software_gpu)",
         "torch": version("torch"),
-        "rows": rows,
+        "rows": sorted(rows, key=lambda row: list(row["case"])),
     }
 
 

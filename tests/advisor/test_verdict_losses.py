@@ -8,7 +8,7 @@ from batchadvisor.advisor.explain.verdict import verdict_at, verdict_of
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.scaling import Scaling
 from batchadvisor.advisor.measured.thresholds import COMPUTE_SHARE, FILLED_PCT, LOSS_SHARE
-from batchadvisor.records import IdleShares, Profile
+from batchadvisor.records import Distribution, IdleShares, Parallelism, Profile
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -303,3 +303,15 @@ def test_a_wait_is_worth_no_more_than_host_or_device():
     """What stands still for 60 of 100 while host and device work for 20 each saves 20 at most."""
     waits = profile_of(host=30.0, drained=30.0, dependency=50.0, wait=80.0)
     assert losses_of(waits).synchronisation == pytest.approx(0.2)
+
+
+def test_data_parallel_has_no_buckets():
+    trials = numbered(trial_of(16, 0.1, profile=profile_of(comm=30.0)))
+    seen = Parallelism(shapes=("DataParallel",), replicas=("cuda:0", "cuda:1"))
+    scattered = Distribution(world_size=1, launcher="none", parallelism=seen)
+    remedies = [
+        verdict_at(Measurements.of(record_of(trials, distribution=distribution)), 16, None).remedy
+        for distribution in (None, scattered)
+    ]
+    assert ["bucket" in remedy for remedy in remedies] == [True, False]
+    assert remedies[1].startswith("DistributedDataParallel, one process a GPU")

@@ -116,6 +116,57 @@ class Translator(nn.Module):
         return self.head(mixed).flatten(0, 1)
 
 
+class Residual(nn.Module):
+    """Two convolutions beside a short way."""
+
+    def __init__(self, width, to):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(width, to, 3, 2, 1, bias=False),
+            nn.BatchNorm2d(to),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(to, to, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(to),
+        )
+        self.short = nn.Conv2d(width, to, 1, 2, bias=False)
+
+    def forward(self, x):
+        return functional.relu(self.body(x) + self.short(x))
+
+
+class Unet(nn.Module):
+    """Down and up again, with bridges."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.down = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 32, 3, 2, 1)
+        self.deep, self.up = nn.Conv2d(32, 64, 3, 2, 1), nn.ConvTranspose2d(64, 32, 2, 2)
+        self.last = nn.ConvTranspose2d(64, 16, 2, 2)
+        self.head = nn.Conv2d(32, CLASSES, 1)
+
+    def forward(self, x):
+        first = functional.gelu(self.first(x))
+        down = functional.gelu(self.down(first))
+        x = torch.cat([down, self.up(functional.gelu(self.deep(down)))], 1)
+        return self.head(torch.cat([first, self.last(x)], 1)).mean((2, 3))
+
+
+def resnet():
+    first = [nn.Conv2d(3, 32, 7, 2, 3, bias=False), nn.BatchNorm2d(32), nn.ReLU(inplace=True)]
+    last = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, CLASSES)]
+    return nn.Sequential(*first, Residual(32, 64), Residual(64, 128), *last)
+
+
+class ChannelsLast(nn.Sequential):
+    """Tensor cores take it as it lies."""
+
+    def __init__(self, inner):
+        super().__init__(inner.to(memory_format=torch.channels_last))
+
+    def forward(self, x):
+        return super().forward(x.contiguous(memory_format=torch.channels_last))
+
+
 def perceptron():
     layers = []
     for _ in range(4):
@@ -130,6 +181,10 @@ def next_tokens(num):
 
 def texts(num):
     return torch.randint(WORDS, (num, LENGTH)), torch.randint(CLASSES, (num,))
+
+
+def images(num):
+    return torch.randn(num, 3, 64, 64), torch.randint(CLASSES, (num,))
 
 
 def rows(num):
@@ -176,6 +231,10 @@ MODELS = {
     "perceptron": (perceptron, rows, cross_entropy),
     "perceptron, squares": (perceptron, rows, squares),
     "LoRA": (Lora, rows, cross_entropy),
+    "resnet": (resnet, images, cross_entropy),
+    "resnet, channels last": (lambda: ChannelsLast(resnet()), images, cross_entropy),
+    "unet": (Unet, images, cross_entropy),
+    "unet, channels last": (lambda: ChannelsLast(Unet()), images, cross_entropy),
 }
 """A model, the inputs and targets of a batch, and a loss."""
 OPTIMIZERS = {

@@ -6,10 +6,12 @@ from itertools import product
 import pytest
 import torch
 from batchadvisor.advisor.fit.forecast import Between
+from batchadvisor.probes.fake_step.cuda_kernels import use_cuda_kernels
 from batchadvisor.probes.fake_step.fake_steps import FakeSteps
 from batchadvisor.records import Variant
 from torch import nn
 from torch.nn import functional
+from torch.nn.modules import rnn
 
 from .small_models import MODELS, OPTIMIZERS, estimated, faked, made, measured, trained
 
@@ -319,3 +321,16 @@ def test_an_operation_of_unknown_memory_gives_no_number():
     _, chosen, step, batch = made("lstm", "sgd", False)
     with pytest.raises(NotImplementedError, match="nothing says how much memory mkldnn_rnn_layer"):
         faked(step, batch(8), chosen)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_of_a_gpu_give_no_number(kind, monkeypatch):
+    for module, name in ((functional, "linear"), (functional, "rms_norm"), (rnn, "_VF")):
+        monkeypatch.setattr(module, name, getattr(module, name))
+    attention = functional.scaled_dot_product_attention
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", attention)
+    use_cuda_kernels()
+    layer, cell = kind(4, 8, batch_first=True), nn.GRUCell(4, 8)
+    with pytest.raises(NotImplementedError, match=r"(lstm|gru|rnn_tanh) takes on a GPU"):
+        layer(torch.zeros(2, 3, 4))
+    assert cell(torch.zeros(2, 4)).shape == (2, 8)

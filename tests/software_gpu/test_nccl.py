@@ -161,3 +161,4 @@ def test_data_parallel_with_an_uneven_tail(machine, tmp_path):
     assert not [trial for trial in record.trials if trial.outcome != "ok"]
     found = [finding.message for finding in advise(record).findings]
     assert "the last step is cut into 1, 0: 1 of 2 GPUs have no work" in found
+    assert "DataParallel" in record.explained.reason
