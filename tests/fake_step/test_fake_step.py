@@ -6,12 +6,10 @@ from itertools import product
 import pytest
 import torch
 from batchadvisor.advisor.fit.forecast import Between
-from batchadvisor.probes.fake_step.cuda_kernels import use_cuda_kernels
 from batchadvisor.probes.fake_step.fake_steps import FakeSteps
 from batchadvisor.records import Variant
 from torch import nn
 from torch.nn import functional
-from torch.nn.modules import rnn
 
 from .small_models import MODELS, OPTIMIZERS, estimated, faked, made, measured, trained
 
