@@ -106,8 +106,13 @@ class Analysis:
         return 0, 0, "none"
 
     def _older_end(self) -> int:
-        """When the work of older steps was done: with it the window would hold a step too many."""
+        """When the work of older steps was done: with it the window would hold a step too many.
+
+        A single step is timed by the host, whose range its window holds.
+        """
         gpu = self.trace.gpu
+        if np.count_nonzero(self.steps.gpu_end_ns > UNKNOWN) < 2:
+            return UNKNOWN
         own = self.launched >= self.steps.start_ns[0]
         if not own.any():
             return UNKNOWN
