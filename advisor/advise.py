@@ -14,7 +14,6 @@ from ..records import (
     Choice,
     Discovery,
     Goal,
-    LossCheck,
     MemoryLaw,
     MemoryRisk,
     PriorLaw,
@@ -40,14 +39,13 @@ from .explain.creep_findings import why_unknown
 from .explain.distribution_findings import distribution_findings
 from .explain.findings import findings_of
 from .explain.headline import headline
-from .explain.loss import loss_of, matters
 from .explain.reasons import reason
 from .explain.token_findings import estimates_at
 from .explain.verdict import verdict_at
 from .fit.flop_rate import flop_rate
 from .measured.distribution import num_ranks, scaling_of
 from .measured.energy import samples_per_joule
-from .measured.epoch_end import tail_of
+from .measured.epoch_end import known_loss, loss_question, tail_of
 from .measured.laws import fit_memory, fit_time
 from .measured.length_risk import risk_record
 from .measured.measurements import Measurements
@@ -79,12 +77,13 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         else verdict_at(measurements, chosen, time_law)
     )
     scaling = scaling_of(measurements.record, chosen)
-    tail = training = loss_check = None
+    tail = training = None
+    question = ""
     discovery = measurements.record.discovery
     if discovery is not None and chosen is not None:
         tail = _tail(measurements, discovery, chosen, (time_law, memory_law), unavailable)
         training = _training(measurements, discovery, chosen)
-        loss_check = _loss_check(measurements, discovery, chosen)
+        question = loss_question(measurements.record, discovery, chosen)
     if discovery is not None and _why_no_training(discovery):
         unavailable["training"] = _why_no_training(discovery)
     if why_unknown(measurements):
@@ -127,7 +126,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
             ]
         ),
         scaling=scaling,
-        loss_check=loss_check,
+        loss_question=question,
         by_tokens=measurements.rated_by_tokens,
         orders=None if chosen is None else estimates_at(measurements, chosen),
         memory_risk=_memory_risk(measurements, unavailable),
@@ -278,7 +277,7 @@ def _tail(
     tail = tail_of(
         discovery,
         size,
-        loss=loss_of(measurements.record),
+        loss=known_loss(measurements.record) or "mean",
         largest=cap,
         predict=None if time_law is None else time_law.samples_per_s,
         taken=measurements.multiples.sure,
@@ -305,11 +304,6 @@ def _why_no_training(discovery: Discovery) -> str:
     """Why nobody knows what a size does to the training; empty where that is known."""
     unknown = discovery.why_own_unknown
     return f"the script's own size: {unknown}" if unknown else discovery.why_steps_unknown
-
-
-def _loss_check(measurements: Measurements, discovery: Discovery, size: int) -> LossCheck | None:
-    """What was measured of the loss, where the end of the epoch depends on it at this size."""
-    return measurements.record.loss if matters(discovery, size) else None
 
 
 _NOT_EXECUTED = ("interrupted", "script_ended")

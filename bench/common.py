@@ -137,6 +137,11 @@ class Results:
                 count += 1
                 self._path = folder / f"{name}-{count}.json"
 
+    @property
+    def name(self) -> str:
+        """Of the JSON file."""
+        return "" if self._path is None else self._path.name
+
     def save(self) -> None:
         """Writes the data whole or not at all."""
         if self._path is None:

@@ -3,11 +3,17 @@
     python bench/regret.py                                # all scripts, quiet and beside 1, 3, 6
     python bench/regret.py --conditions quiet --scripts gan,cnn
     python bench/regret.py --resume bench/results/regret_....json
+    python bench/regret.py --resume bench/results/regret_....json --page   # the pages again
 
 The truth is no measurement of batchadvisor: each size of a grid runs the script by itself, as a
 user would start it, and only the moments at which its optimizer stepped are written down. The
-sizes take turns, pass by pass, before and after the runs, and the recommended sizes join the last
-pass. Regret is 1 - throughput at the recommended size / best of the grid.
+sizes take turns, pass by pass, one pass before the runs and the others after them; the recommended
+sizes join these, and sizes that are far below the best are left out of them.
+
+One process of a script may be slower than the next by a third for all its life, so that the best of
+a grid is in part the luckiest. Regret is therefore 1 - throughput at the recommended size / best,
+where one half of the passes says which size is the best, and the other half how fast it is; both
+ways round, and their mean.
 
 Start it on a quiet machine: the other conditions make their own busy processes. What was measured
 is kept as it comes, and `--resume` goes on with what is missing.
@@ -39,6 +45,8 @@ START_S = 0.5
 """Steps of the first half second are left out: memory and threads are new."""
 NO_WORSE = 0.03
 """Beside others the recommended size may be so much slower than the script's own, no more."""
+NEAR = 0.7
+"""Sizes below this share of the best are timed no further."""
 LARGE_GAIN = 1.5
 """A gain that must be found beside others, too."""
 
@@ -51,6 +59,7 @@ class Script(NamedTuple):
         own: its own size.
         sizes: the grid of the truth.
         door: `loader`, or `template` where no loader can be steered.
+        batches: that one step of an optimizer takes; half of one where two optimizers step.
     """
 
     path: Path
@@ -59,14 +68,15 @@ class Script(NamedTuple):
     sizes: tuple[int, ...]
     door: str = "loader"
     option: str = "--batch-size"
+    batches: float = 1.0
 
 
-def _kind(kind: str, own: int, most: int, workers: int = 0) -> Script:
+def _kind(kind: str, own: int, most: int, workers: int = 0, batches: float = 1.0) -> Script:
     words = ("--kind", kind, "--workers", str(workers), "--batch-size", str(own))
     sizes = [own]
     while sizes[-1] < most:
         sizes.append(2 * sizes[-1])
-    return Script(TRAINING, words, own, (max(1, own // 4), *sizes))
+    return Script(TRAINING, words, own, (max(1, own // 4), *sizes), batches=batches)
 
 
 SCRIPTS = {
@@ -78,18 +88,24 @@ SCRIPTS = {
     "cnn, 2 workers": _kind("cnn", 16, 256, workers=2),
     "cnn, 4 workers": _kind("cnn", 16, 256, workers=4),
     "wide cnn, 2 workers": _kind("wide_cnn", 32, 128, workers=2),
-    "gan, 2 workers": _kind("gan", 32, 1024, workers=2),
+    "gan, 2 workers": _kind("gan", 32, 1024, workers=2, batches=0.5),
     "sleeping, 1 worker": _kind("sleeping", 16, 128, workers=1),
     "sleeping, 4 workers": _kind("sleeping", 16, 128, workers=4),
     "decoding, 2 workers": _kind("decoding", 8, 128, workers=2),
     "lstm": _kind("lstm", 16, 512),
     "saturated": _kind("saturated", 128, 1024),
     "growing memory": _kind("growing", 16, 256),
-    "accumulating, 2 workers": _kind("accumulating", 16, 256, workers=2),
+    "accumulating, 2 workers": _kind("accumulating", 16, 256, workers=2, batches=4.0),
     "char_gpt": Script(EXAMPLES / "char_gpt.py", (), 8, (2, 8, 16, 32, 64, 128)),
     "resnet18": Script(EXAMPLES / "resnet18_cifar10.py", (), 16, (4, 16, 32, 64, 128)),
     "nanogpt": Script(
-        HERE / "public" / "nanogpt.py", (), 12, (3, 12, 24, 48, 96), "template", "--batch_size"
+        HERE / "public" / "nanogpt.py",
+        (),
+        12,
+        (3, 12, 24, 48, 96),
+        "template",
+        "--batch_size",
+        batches=2.0,
     ),
 }
 
@@ -120,8 +136,7 @@ def samples_per_s(script: Script, size: int, seconds: float) -> float | None:
             process.wait()
         moments = read_stamps(stamps)
     usual = [moment for moment in moments if moment - moments[0] > START_S]
-    per_step = size * (4 if "accumulating" in script.words else 1)
-    per_step = per_step // 2 if "gan" in script.words else per_step  # two optimizers step
+    per_step = size * script.batches
     if len(usual) < 3:
         return None
     return (len(usual) - 1) * per_step / (usual[-1] - usual[0])
@@ -135,14 +150,26 @@ def one_pass(script: Script, sizes: list[int], seconds: float, seed: int) -> dic
     return {"load": load, "rates": {str(n): samples_per_s(script, n, seconds) for n in order}}
 
 
-def truth_of(row: dict[str, Any]) -> dict[int, float]:
+def truth_of(row: dict[str, Any], passes: slice = slice(None)) -> dict[int, float]:
     """The median over the passes, by size."""
     rates: dict[int, list[float]] = {}
-    for each in row["passes"]:
+    for each in row["passes"][passes]:
         for size, rate in each["rates"].items():
             if rate:
                 rates.setdefault(int(size), []).append(rate)
     return {size: statistics.median(values) for size, values in sorted(rates.items())}
+
+
+def regret_of(row: dict[str, Any], size: int) -> float:
+    """What a size leaves of the best one's throughput; the best is chosen by other passes than
+    those that rate it. Below 0 is luck."""
+    halves = truth_of(row, slice(0, None, 2)), truth_of(row, slice(1, None, 2))
+    left = []
+    for chosen_by, rated_by in (halves, halves[::-1]):
+        both = chosen_by.keys() & rated_by.keys()
+        best = max(both, key=lambda each: chosen_by[each])
+        left.append(1 - between(rated_by, size) / rated_by[best])
+    return statistics.fmean(left)
 
 
 # one run -------------------------------------------------------------------------------------
@@ -179,18 +206,19 @@ def one_run(script: Script, budget_s: float, busy: int) -> dict[str, Any]:
     }
 
 
-def judged(row: dict[str, Any], script: Script, truth: dict[int, float]) -> dict[str, Any]:
+def judged(row: dict[str, Any], kind: str, script: Script) -> dict[str, Any]:
     """Regret of a run, and what became of it."""
-    size, best = row.get("recommended"), max(truth.values())
-    gain = best / truth[script.own]
+    run = row["runs"][kind]
+    size, own_regret = run.get("recommended"), regret_of(row, script.own)
+    gain = 1 / max(1e-3, 1 - own_regret)
     if size is None:
         return {"regret": None, "gain": gain, "noisy": False, "worse": False}
-    rate = truth.get(size) or between(truth, size)
+    truth = truth_of(row)
     return {
-        "regret": max(0.0, 1 - rate / best),
+        "regret": regret_of(row, size),
         "gain": gain,
-        "noisy": row["standing"] == "too noisy",
-        "worse": rate < (1 - NO_WORSE) * truth[script.own],
+        "noisy": run["standing"] == "too noisy",
+        "worse": between(truth, size) < (1 - NO_WORSE) * truth[script.own],
     }
 
 
@@ -222,18 +250,107 @@ def measure_all(options: argparse.Namespace, results: Results) -> None:
         for kind in missing:
             row["runs"][kind] = one_run(script, options.budget, CONDITIONS[kind])
             results.save()
-        if missing or len(row["passes"]) < 2:
-            found = {run.get("recommended") for run in row["runs"].values()} - {None}
-            known = {int(size) for each in row["passes"][1:] for size in each["rates"]}
-            if len(row["passes"]) < 2 or not found <= known:
-                sizes = sorted({*grid, *found})
-                row["passes"].append(one_pass(script, sizes, options.seconds, len(row["passes"])))
-                results.save()
+        found = {run.get("recommended") for run in row["runs"].values()} - {None}
+        while len(row["passes"]) < options.passes or not found <= truth_of(row).keys():
+            truth = truth_of(row)
+            floor = NEAR * max(truth.values())
+            near = {size for size, rate in truth.items() if rate >= floor}
+            sizes = sorted({*near, script.own, *found})
+            row["passes"].append(one_pass(script, sizes, options.seconds, len(row["passes"])))
+            results.save()
         for kind in missing:
-            told = judged(row["runs"][kind], script, truth_of(row))
+            told = judged(row, kind, script)
             headline = row["runs"][kind].get("headline") or row["runs"][kind].get("error")
             lost = "-" if told["regret"] is None else f"{told['regret']:.1%}"
             say(f"{name}, {kind}: regret {lost}: {headline}")
+
+
+PAGES = (HERE.parent / "docs" / "benchmarks.md", HERE.parent / "docs" / "reading.md")
+WORDS = {
+    "quiet": "a quiet machine",
+    "busy1": "beside one busy process",
+    "busy3": "beside three",
+    "busy6": "beside six",
+}
+
+
+def all_judged(data: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
+    """Regret and the rest of every run of a condition, by script."""
+    return {
+        name: judged(row, kind, SCRIPTS[name])
+        for name, row in data["scripts"].items()
+        if kind in row["runs"]
+    }
+
+
+def summary_of(told: dict[str, dict[str, Any]]) -> dict[str, int]:
+    """How many answers were good, by each measure."""
+    known = [each for each in told.values() if each["regret"] is not None]
+    large = [each for each in told.values() if each["gain"] >= LARGE_GAIN]
+    found = [
+        each
+        for each in large
+        if each["regret"] is not None and each["regret"] <= 1 - LARGE_GAIN / each["gain"] + 1e-9
+    ]
+    return {
+        "scripts": len(told),
+        "answered": len(known),
+        "within 5 %": sum(each["regret"] <= 0.05 for each in known),
+        "within 10 %": sum(each["regret"] <= 0.10 for each in known),
+        "too noisy": sum(each["noisy"] for each in known),
+        "worse than own": sum(each["worse"] for each in known),
+        "gains of x1.5": len(large),
+        "of these found": len(found),
+    }
+
+
+def summary_table(data: dict[str, Any]) -> str:
+    """The measures of each condition, in Markdown."""
+    rows = {kind: summary_of(told) for kind in CONDITIONS if (told := all_judged(data, kind))}
+    names = list(next(iter(rows.values())))
+    lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for kind, summary in rows.items():
+        lines.append(f"| {WORDS[kind]} | {' | '.join(str(summary[name]) for name in names)} |")
+    return "\n".join(lines)
+
+
+def scripts_table(data: dict[str, Any]) -> str:
+    """What was answered to each script, in Markdown: the size, and its regret."""
+    kinds = [kind for kind in CONDITIONS if all_judged(data, kind)]
+    head = ["script", "own", "best", "gain", *(WORDS[kind] for kind in kinds)]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name, row in data["scripts"].items():
+        truth = truth_of(row)
+        best = max(truth, key=lambda size: truth[size])
+        cells = [name, str(row["own"]), str(best)]
+        told = {kind: all_judged(data, kind).get(name) for kind in kinds}
+        gain = next((each["gain"] for each in told.values() if each), None)
+        cells.append("-" if gain is None else f"x{gain:.2f}")
+        for kind, each in told.items():
+            if each is None:
+                cells.append("not run")
+                continue
+            answer = row["runs"][kind].get("recommended") or "no answer"
+            lost = "" if each["regret"] is None else f", {each['regret']:.0%}"
+            cells.append(f"{answer}{lost}{', too noisy' if each['noisy'] else ''}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def between_marks(text: str, name: str, new: str) -> str:
+    """A page with another text between the marks of that name."""
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}{new}\n{end}{after}"
+
+
+def write_pages(data: dict[str, Any]) -> None:
+    """The figures on the page of measured costs and on the one about answers."""
+    costs, reading = PAGES
+    text = between_marks(costs.read_text(), "regret", summary_table(data))
+    costs.write_text(between_marks(text, "regret by script", scripts_table(data)))
+    reading.write_text(between_marks(reading.read_text(), "regret", summary_table(data)))
 
 
 def report(data: dict[str, Any]) -> str:
@@ -241,13 +358,12 @@ def report(data: dict[str, Any]) -> str:
     lines = header(data, f"regret of batchadvisor run --budget {data['budget_s']:g}s")
     summary: dict[str, Any] = {}
     for kind in CONDITIONS:
-        rows, all_told = [], []
+        rows = []
         for name, row in data["scripts"].items():
             if kind not in row["runs"]:
                 continue
             run, script, truth = row["runs"][kind], SCRIPTS[name], truth_of(row)
-            told = judged(run, script, truth)
-            all_told.append(told)
+            told = judged(row, kind, script)
             best = max(truth, key=lambda size: truth[size])
             lost = "-" if told["regret"] is None else f"{told['regret']:.1%}"
             marks = [word for word in ("noisy", "worse") if told[word]]
@@ -258,19 +374,7 @@ def report(data: dict[str, Any]) -> str:
             )
         if not rows:
             continue
-        known = [told for told in all_told if told["regret"] is not None]
-        large = [told for told in known if told["gain"] >= LARGE_GAIN]
-        found = [told for told in large if told["regret"] <= 1 - LARGE_GAIN / told["gain"] + 1e-9]
-        summary[kind] = {
-            "scripts": len(all_told),
-            "answered": len(known),
-            "within 5 %": sum(told["regret"] <= 0.05 for told in known),
-            "within 10 %": sum(told["regret"] <= 0.10 for told in known),
-            "too noisy": sum(told["noisy"] for told in known),
-            "worse than own": sum(told["worse"] for told in known),
-            "gains of x1.5": len(large),
-            "of these found": len(found),
-        }
+        summary[kind] = summary_of(all_judged(data, kind))
         columns = (kind, "own", "answer", "best", "gain", "regret", "wall s", "sureness", "")
         told_line = ", ".join(f"{key} {value}" for key, value in summary[kind].items())
         lines += [table(columns, rows), told_line, ""]
@@ -294,14 +398,23 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=1.5, help="of a size's truth (%(default)s)"
     )
+    parser.add_argument(
+        "--passes", type=int, default=4, help="over the sizes of the truth (%(default)s)"
+    )
     parser.add_argument("--resume", type=Path, help="results of an earlier part, as JSON")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--no-results", action="store_true", help="print only")
+    parser.add_argument("--page", action="store_true", help="only write the pages, of --resume")
     options = parser.parse_args()
     options.conditions = options.conditions.split(",")
     options.scripts = [name.strip() for name in options.scripts.split(";") if name] or list(SCRIPTS)
     if not set(options.conditions) <= set(CONDITIONS) or not set(options.scripts) <= set(SCRIPTS):
         parser.error(f"conditions: {', '.join(CONDITIONS)}; scripts: {'; '.join(SCRIPTS)}")
+    if options.page:
+        if options.resume is None:
+            parser.error("--page needs the results: --resume FILE")
+        write_pages(json.loads(options.resume.read_text()))
+        return
     folder = None if options.no_results else options.results
     results = Results(folder, "regret", options.resume)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what runs meanwhile is ended too

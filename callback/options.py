@@ -1,8 +1,4 @@
-"""What every adapter takes beside its framework's own arguments.
-
-Each of them names the options one by one in its signature, where editors look for them; a test
-holds the signatures and these fields together.
-"""
+"""What every adapter takes beside its framework's own arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from ..errors import UsageError
 from ..session.recording.store import RECORD, SAMPLES
@@ -58,6 +54,24 @@ class Options:
     batch_size: int | None = None
     margin: float = 0.05
     quiet: bool = False
+
+
+class GivenOptions(TypedDict, total=False):
+    """The fields of `Options` beside `logdir`, as the signatures of the callbacks show them."""
+
+    profile: bool
+    profile_after: int
+    profile_steps: int
+    profile_every: int | None
+    max_profiles: int
+    with_stack: bool
+    scalars: bool
+    noise_scale: bool
+    noise_every: int
+    memory_history: bool
+    batch_size: int | None
+    margin: float
+    quiet: bool
 
 
 _COUNTS = ("profile_after", "profile_steps", "profile_every", "max_profiles", "noise_every")

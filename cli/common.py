@@ -37,6 +37,20 @@ class ScriptLast(click.Command):
             raise click.UsageError(f"{error.format_message()} {hint}", ctx) from None
 
 
+class ScriptFirst(click.Command):
+    """A command whose SCRIPT gets all that follows it; one `--` may stand on either side of it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Leaves out a `--` behind SCRIPT, unless one stands ahead: then it is the script's."""
+        typed = list(args)
+        left = super().parse_args(ctx, args)
+        arguments = ctx.params["arguments"]
+        ahead = typed[: len(typed) - len(arguments) - 1]
+        if arguments[:1] == ("--",) and ahead[-1:] != ["--"]:
+            ctx.params["arguments"] = arguments[1:]
+        return left
+
+
 def _want_debug(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     del context, parameter
     Debug.wanted = value

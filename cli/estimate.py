@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from .common import (
+    ScriptFirst,
     check_output_and_json,
     debug_option,
     end_like_ctrl_c,
@@ -21,6 +22,7 @@ MOST_RANKS = 65_536
 
 
 @click.command(
+    cls=ScriptFirst,
     context_settings={"allow_interspersed_args": False},
     short_help="Estimate the batch that fits on a GPU you do not have.",
 )
@@ -101,8 +103,6 @@ def estimate(
         expandable=given["expandable_segments"],
     )
     goal = Goal(profile=False, multiple_of=given["multiple_of"] or 1)
-    if arguments[:1] == ("--",):  # may be typed
-        arguments = arguments[1:]
     options = checked_options(
         COMMAND_LINE,
         script=script,

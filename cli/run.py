@@ -11,6 +11,7 @@ import click
 from ..errors import UsageError
 from .common import (
     Debug,
+    ScriptFirst,
     end_like_ctrl_c,
     goal_of,
     goal_options,
@@ -27,9 +28,61 @@ if TYPE_CHECKING:
     from ..session.setup.options import RunOptions
 
 
+SECTIONS = {
+    "What to find": ("goal", "sizes", "keep_effective_batch", "dry_run"),
+    "Limits": ("budget", "max_batch", "memory_limit"),
+    "Which device": ("device", "gpus", "nproc_per_node"),
+    "What to keep": ("output", "resume", "as_json"),
+    "Help": ("help_all",),
+}
+"""What people use: `--help` shows these."""
+MORE = {
+    "What to find": ("tolerance", "start", "multiple_of", "worst_case"),
+    "Limits": ("memory_margin", "timeout"),
+    "Which device": ("engine", "gres", "slurm_options", "time_limit"),
+    "What to keep": ("no_profile", "profile_schedule", "stacks", "quiet", "debug"),
+    "How to start the script": ("module", "loader", "template", "setting", "workload"),
+}
+"""`--help-all` shows these too."""
+
+
+class TwoLevels(ScriptFirst):
+    """A command whose help shows the options in sections, on a short page and on a full one."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the sections of the page."""
+        everything = ctx.meta.get(EVERYTHING, False)
+        records = {each.name: each.get_help_record(ctx) for each in self.get_params(ctx)}
+        for title in [*MORE, "Help"] if everything else SECTIONS:
+            names = [*SECTIONS.get(title, ()), *(MORE.get(title, ()) if everything else ())]
+            rows = [row for row in map(records.get, names) if row is not None]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+EVERYTHING = "batchadvisor.help-all"
+
+
+def _show_all(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    del parameter
+    if value and not context.resilient_parsing:
+        context.meta[EVERYTHING] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
+
+
 @click.command(
+    cls=TwoLevels,
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
     short_help="Recommend a batch size for a training script.",
+)
+@click.option(
+    "--help-all",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show every option and exit.",
 )
 @goal_options
 @click.option("--budget", type=SECONDS, default="120s", help="Time for all trials (default: 120s).")

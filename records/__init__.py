@@ -81,7 +81,7 @@ from .goal import Goal, GoalKind
 from .laws import MemoryLaw, PriorLaw, TimeLaw
 from .length_risk import EpochRisk, LengthLaw, MemoryRisk
 from .memory import DeviceMemory, Memory
-from .orders import BatchOrder, OrderEstimate, OrderEstimates, OrderTrial
+from .orders import BatchOrder, OrderEstimate, OrderEstimates
 from .prior import MemoryPrior, PriorKind
 from .profile import (
     CallTime,
@@ -267,7 +267,6 @@ __all__ = [
     "OptimizerKind",
     "OrderEstimate",
     "OrderEstimates",
-    "OrderTrial",
     "OtherPlace",
     "OutOfMemory",
     "Outcome",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from .base import SCHEMA_VERSION, Record, Spread
-from .checks import LossCheck, TailCheck
+from .checks import TailCheck
 from .distribution import Scaling
 from .goal import Goal
 from .laws import MemoryLaw, PriorLaw, TimeLaw
@@ -258,7 +258,8 @@ class Advice(Record, frozen=True, kw_only=True):
         by_tokens: whether sizes were compared by real tokens per second; the rates are then those
             of samples with the mean number of tokens.
         orders: what other orders of the same samples would reach at the recommended size.
-        loss_check: of the run's record, where the end of the epoch depends on it.
+        loss_question: the command that plans the end of the epoch under another loss than a mean,
+            where the answer hangs on it; nobody measured the loss.
         memory_risk: of one epoch, where samples differ in length and that was measured.
         axis, size_name: what all sizes count, and what the script calls them.
     """
@@ -288,7 +289,7 @@ class Advice(Record, frozen=True, kw_only=True):
     prior_law: PriorLaw | None = None
     findings: tuple[Finding, ...] = ()
     scaling: Scaling | None = None
-    loss_check: LossCheck | None = None
+    loss_question: str = ""
     orders: OrderEstimates | None = None
     by_tokens: bool = False
     memory_risk: MemoryRisk | None = None

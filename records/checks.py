@@ -1,4 +1,4 @@
-"""What was tried beside the sizes: a step of the last batch's length, how the loss reduces."""
+"""What was tried beside the sizes: a step of the last batch's length."""
 
 from __future__ import annotations
 
@@ -48,21 +48,10 @@ class TailCheck(Record, frozen=True, kw_only=True):
 
 
 class LossCheck(Record, frozen=True, kw_only=True):
-    """How the loss reduces a batch, by the gradients of one batch and of its two halves.
+    """How the loss reduces a batch, where an older version measured it.
 
     Attributes:
-        reduction: `None` where it cannot be told.
-        reason: why; empty where it is told.
-        num_samples: of the batch; `None` where no step was made.
-        ratio: the batch's gradient over a mean of those of its halves, whose weights are those that
-            fit best: 1 under a mean, 2 under a sum.
-        apart: share of the batch's gradient that no combination of those of its halves makes.
-        noise: share by which two gradients of the same batch differ.
+        reduction: `None` where it could not be told.
     """
 
     reduction: Loss | None = None
-    reason: str = ""
-    num_samples: int | None = None
-    ratio: float | None = None
-    apart: float | None = None
-    noise: float | None = None

@@ -21,7 +21,7 @@ class DoorTraits(msgspec.Struct, frozen=True, kw_only=True):
         size_is_argument: the size is an argument of the script.
         declares_workload: what is named is a file with a declared function, `FILE.py[:NAME]`.
         in_this_process: the steps run in the process that asked, and are gone with it.
-        reorders_samples: a batch can be made of samples of our choice, the longest or half of one.
+        reorders_samples: a batch can be made of samples of our choice, such as the longest.
         takes_turns: sizes can take turns inside one process.
         may_start_ranks: a script may start ranks of its own, which are steered then.
         sees_data: what yields the batches was seen, its length included.

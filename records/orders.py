@@ -1,37 +1,14 @@
-"""The samples of a script in another order: what was predicted of it, and what was tried."""
+"""The samples of a script in another order: what is predicted of it."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from .base import Record, Spread
+from .base import Record
 
 BatchOrder = Literal["random", "grouped", "token budget", "packed"]
 """How sequences become batches: drawn at random; of like length; as many as fit a budget of
 positions, of like length; laid end to end in rows."""
-
-
-class OrderTrial(Record, frozen=True, kw_only=True):
-    """The same samples in batches as the script draws them and in batches of like length, in turn.
-
-    Attributes:
-        num_batches: of each order.
-        drawn_per_s, grouped_per_s: real tokens per second.
-        drawn_padding, grouped_padding: share of the positions that hold padding, 0..1.
-        gain: `grouped_per_s` over `drawn_per_s`.
-        options: how the frameworks that the script uses do it: order, and what to set.
-        reason: why nothing was measured; empty where it was.
-    """
-
-    batch_size: int
-    num_batches: int = 0
-    drawn_per_s: Spread | None = None
-    grouped_per_s: Spread | None = None
-    drawn_padding: float | None = None
-    grouped_padding: float | None = None
-    gain: Spread | None = None
-    options: tuple[tuple[BatchOrder, str], ...] = ()
-    reason: str = ""
 
 
 class OrderEstimate(Record, frozen=True, kw_only=True):

@@ -46,9 +46,11 @@ class StepQuality(Record, frozen=True, kw_only=True):
         stalled_s: seconds that the disturbed steps took longer than a usual step, all together.
         longest_stall_s: of one step.
         num_slow: clean steps that took more than twice the usual time: logging, evaluation,
-            garbage collection. They belong to the script.
+            saving. They belong to the script.
         slow_s: seconds that these took longer, all together.
         longest_slow_s: of one of them.
+        num_collections: full collections of Python's garbage collector in the timed steps.
+        collected_s: seconds that these add to a step on average; a part of its time.
         method: what the trial's step time is. `clean steps`: the median over them. `low quantile`:
             the first quartile of all steps, where clean ones could not be told apart; the interval
             then reaches down to what the steps would have taken without the time that they waited
@@ -64,5 +66,7 @@ class StepQuality(Record, frozen=True, kw_only=True):
     num_slow: int = 0
     slow_s: float = 0.0
     longest_slow_s: float = 0.0
+    num_collections: int = 0
+    collected_s: float = 0.0
     method: StepMethod = "clean steps"
     unavailable: dict[str, str] = {}

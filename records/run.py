@@ -11,7 +11,6 @@ from .distribution import Distribution
 from .edit import EditCheck
 from .explained import MemoryExplained
 from .goal import Goal
-from .orders import OrderTrial
 from .prior import MemoryPrior
 from .script import Discovery, FileTouched, ScriptInfo
 from .trial import Trial
@@ -75,8 +74,7 @@ class RunRecord(Record, frozen=True, kw_only=True):
         observed: what a callback saw of a training of the user's own; `None` where the sizes were
             steered, by `run`.
         distribution: the ranks, where the script was started as a job of several.
-        orders: the samples in batches of like length beside the script's own, where padding costs.
-        loss: how the loss reduces a batch; `None` where nothing depends on it, or nobody looked.
+        loss: how the loss reduces a batch, in records of versions that measured it.
         explained: where the memory goes; `None` where nobody looked.
         edit: what the recommended change did to the script; `None` where nobody tried it.
         prior: the memory of steps on fake tensors; `None` where memory is not what is searched for.
@@ -102,7 +100,6 @@ class RunRecord(Record, frozen=True, kw_only=True):
     observed: Observed | None = None
     distribution: Distribution | None = None
     loss: LossCheck | None = None
-    orders: OrderTrial | None = None
     explained: MemoryExplained | None = None
     prior: MemoryPrior | None = None
     edit: EditCheck | None = None

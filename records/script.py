@@ -7,6 +7,7 @@ from typing import Literal
 from .base import Count, Record
 from .doors import Door, DoorTraits, traits_of
 from .entered import Entered
+from .orders import BatchOrder
 
 SizeAxis = Literal["samples", "tokens", "frames", "seconds"]
 """What a size counts: the samples of a batch, or what its sequences may hold together."""
@@ -199,6 +200,8 @@ class Discovery(Record, frozen=True, kw_only=True):
         precision: of the parameters, as torch names it: `float32`; empty where nobody looked.
             Autocast is not seen.
         cores: `None` where the system does not tell, or nobody looked.
+        order_options: what the frameworks that the script uses call other orders of its samples:
+            the order, and what to set.
         entered: what one of the script's own steps trained on, where the size gets in as an
             argument; `None` where nothing shows it.
         unavailable: why something is not known: `own_size`, where `native_batch_size` is only that
@@ -228,6 +231,7 @@ class Discovery(Record, frozen=True, kw_only=True):
     accumulation: BatchSizeSource | None = None
     cores: CoreMasks | None = None
     following: tuple[Following, ...] = ()
+    order_options: tuple[tuple[BatchOrder, str], ...] = ()
     entered: Entered | None = None
     unavailable: dict[str, str] = {}
 

@@ -138,8 +138,12 @@ def estimate(
                 if variant.checkpointed and not loop.blocks:
                     unavailable[variant.name] = NO_BLOCKS
                     break
+                if variant == VARIANTS[3] and _adds_nothing(forecasts):
+                    forecasts.append(msgspec.structs.replace(forecasts[-1], variant=variant))
+                    continue
                 try:
-                    forecasts.append(_forecast(loop, sizes, variant, times))
+                    written = forecasts[0] if forecasts else None
+                    forecasts.append(_forecast(loop, sizes, variant, times, written))
                 except CannotFakeError as error:
                     if not forecasts:
                         raise RunError(
@@ -197,12 +201,17 @@ class Sizes(NamedTuple):
 
 
 def _forecast(
-    loop: FakeLoop, sizes: Sizes, variant: Variant, times: StepTimes | None = None
+    loop: FakeLoop,
+    sizes: Sizes,
+    variant: Variant,
+    times: StepTimes | None = None,
+    written: Forecast | None = None,
 ) -> Forecast:
     """Steps of one size after the other, until the largest GPU is full.
 
     Args:
         times: gets the operations of the steps.
+        written: of the script as it is; a variant whose first step does the same is the same.
 
     Raises:
         CannotFakeError: a step could not be made.
@@ -219,11 +228,14 @@ def _forecast(
             return forecast(
                 variant, trials, requests, sizes.gpus,
                 held=held, expandable=sizes.expandable, multiple_of=sizes.multiple_of,
+                eager=loop.eager,
             )  # fmt: skip
         result = loop.step(size, variant)
         trials.append(result.made)
         if times is not None:
             times.note(variant, size, result)
+            if written is not None and times.are_alike(variant, written.variant, size):
+                return msgspec.structs.replace(written, variant=variant)
         requests.append(result.requests)
         held.append(result.held)
 
@@ -252,6 +264,12 @@ def _sharded(
     anew_last = sorted(changes, key=lambda variant: variant.bf16)
     made = _looked_at(loop, sizes, anew_last, unavailable)
     return sorted(made, key=lambda each: changes.index(each.variant))
+
+
+def _adds_nothing(forecasts: Sequence[Forecast]) -> bool:
+    """Whether bf16 was seen to change nothing, so that it changes a checkpointed step as little."""
+    looked_at = tuple(each.variant for each in forecasts)
+    return looked_at == VARIANTS[:3] and forecasts[0].trials == forecasts[1].trials
 
 
 def _same(written: Forecast, other: Forecast) -> bool:

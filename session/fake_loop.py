@@ -45,6 +45,7 @@ class FakeLoop:
 
     Attributes:
         blocks: see `Estimate`.
+        eager: see `forecast`.
         changes: what was changed for a variant, by its name.
     """
 
@@ -55,6 +56,7 @@ class FakeLoop:
         self._worker: FakesSteps | None = None
         self._num_starts = 0
         self.blocks = ""
+        self.eager = False
         self.changes: dict[str, str] = {}
 
     def start(self) -> Discovery:
@@ -120,11 +122,11 @@ class FakeLoop:
     def _made(self, result: FakeResult) -> Made:
         if result.trial is None:
             raise CannotFakeError(result.reason)
-        self.blocks = result.blocks
+        self.blocks, self.eager = result.blocks, result.eager
         return Made(
             result.trial,
             result.requests,
-            Held(result.num_held, result.late, result.products),
+            Held(result.num_held, result.late, result.products, result.passing),
             result.change,
             result.work,
             result.no_work,

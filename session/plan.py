@@ -23,7 +23,8 @@ def plan_of(record: RunRecord) -> str:
     if estimate.least < estimate.num_sizes:
         sizes = f"{estimate.least} to {sizes}"
     if not estimate.fits and estimate.window_s is not None:
-        text = f"one window takes about {format_seconds(estimate.window_s)}: "
+        one = "process" if traits.process_per_size else "window"
+        text = f"one {one} takes about {format_seconds(estimate.window_s)}: "
         fit = "fits" if estimate.num_sizes == 1 else "fit"
         text += f"{sizes} {fit} in the {left} that are left"
         if estimate.enough_s is not None:

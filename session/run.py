@@ -35,9 +35,7 @@ from ..records import (
 from .communication import measure_communication
 from .display import Display
 from .edit import check_edit
-from .loss import measure_loss
 from .memory_explained import explain_memory, record_step
-from .orders import try_orders
 from .plan import plan_of
 from .prior import predict_memory
 from .recording.record_writer import RecordWriter
@@ -226,9 +224,7 @@ class Run:
                 self._one(step)
                 check_arrival(writer, self._options)
             measure_communication(self.workers, self.writer, self._display)
-            try_orders(self.workers, self.writer, self._display)
             recorded = record_step(self.workers, self.writer)
-            measure_loss(self.workers, self.writer)
             explain_memory(self.workers, self.writer, self._display, recorded)
             check_edit(self.workers, self.writer, self._options, last=True)
             self.workers.end()  # its last words belong to the record that is returned

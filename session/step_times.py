@@ -39,6 +39,14 @@ class StepTimes:
         elif made.no_work:
             self._why_not[variant.name] = made.no_work
 
+    def are_alike(self, variant: Variant, other: Variant, size: int) -> bool:
+        """Whether steps of two variants do the same work; the first then counts as the second."""
+        own, others = self._works.get(variant.name, {}), self._works.get(other.name, {})
+        alike = size in own and own[size] == others.get(size)
+        if alike:
+            self._works[variant.name] = others
+        return alike
+
     def bounds(self, forecasts: Sequence[Forecast]) -> tuple[StepBound, ...]:
         """At the script's own size and at the largest that fits, as written and under bf16."""
         bounds = []

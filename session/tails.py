@@ -9,8 +9,7 @@ from importlib import resources
 import msgspec
 
 from ..advisor.tails import tails
-from ..advisor.tails.catalogue.cases import CASES, case_of
-from ..advisor.tails.examples import EXAMPLES
+from ..advisor.tails.cases import CASES, case_of
 from ..advisor.tails.sweeps import sweep as sweep_sizes
 from ..errors import UsageError
 from ..records import Explained, Pipeline, Proof, Record, SweepRow, TailReport
@@ -63,9 +62,9 @@ def explain(name: str) -> Explained:
         hint = f"Did you mean {', '.join(near)}?" if near else "--explain all lists the ids."
         msg = f"No case has the id {name!r}."
         raise UsageError(msg, hint)
-    example = EXAMPLES[case.id]
+    example = case.example
     shown = next((met.fixes for met in tails(example).findings if met.id == case.id), ())
-    return Explained(case=case, example=example, fixes=shown, proofs=proofs().get(case.id, ()))
+    return Explained(case=case.page, example=example, fixes=shown, proofs=proofs().get(case.id, ()))
 
 
 def proofs() -> dict[str, tuple[Proof, ...]]:

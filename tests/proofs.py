@@ -124,7 +124,7 @@ def versions(packages):
 
 def write(seen):
     """Puts the entries of this run in place of the stored ones of the same tests."""
-    from batchadvisor.advisor.tails.catalogue.cases import CASES
+    from batchadvisor.advisor.tails.cases import CASES
 
     alive = declared()
     entries = {

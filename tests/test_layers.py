@@ -34,10 +34,6 @@ RULES = {
     "advisor/fit": ({"msgspec"}, {*SHARED, "advisor/fit", "advisor/measured"}),
     "advisor/split": ({"msgspec"}, {*SHARED, "advisor/split", "advisor/measured"}),
     "advisor/tails": ({"msgspec"}, {*SHARED, "advisor/tails"}),
-    "advisor/tails/catalogue": (
-        {"msgspec"},
-        {*SHARED, "advisor/tails/catalogue", "advisor/tails/conditions"},
-    ),
     "probes": (set(), set()),
     "probes/process": (
         {"msgspec", "torch"},

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import click
 import pytest
 from batchadvisor.cli import cli
+from batchadvisor.cli.run import MORE, SECTIONS, run
+from click.testing import CliRunner
 
 SCRIPTS = Path(__file__).with_name("scripts")
 FLAGS = Path(__file__).with_name("golden_flags.txt")
@@ -40,6 +43,7 @@ class TestLight:
         [
             ("--help",),
             ("run", "--help"),
+            ("run", "--help-all"),
             ("advise", "--help"),
             ("analyze", "--help"),
             ("tails", "--help"),
@@ -101,6 +105,23 @@ def flags():
                     f"    {', '.join([*parameter.opts, *parameter.secondary_opts])}{value}"
                 )
     return "\n".join(lines) + "\n"
+
+
+class TestTwoLevels:
+    """`run --help` shows what people use, `run --help-all` the rest as well."""
+
+    def test_each_option_has_one_place(self):
+        names = [name for rows in (*SECTIONS.values(), *MORE.values()) for name in rows]
+        options = [each.name for each in run.params if isinstance(each, click.Option)]
+        assert sorted(names) == sorted(options)
+
+    def test_the_first_page_is_short(self):
+        first, every = (CliRunner().invoke(run, [page]).output for page in ("--help", "--help-all"))
+        shown = re.findall(r"^  (-.+?)(?:  |$)", first, re.MULTILINE)
+        assert 10 < len(shown) <= 15
+        assert set(shown) < set(re.findall(r"^  (-.+?)(?:  |$)", every, re.MULTILINE))
+        assert all(each.get_help_record(click.Context(run))[1].split()[0] in every
+                   for each in run.params if isinstance(each, click.Option))  # fmt: skip
 
 
 class TestFlags:

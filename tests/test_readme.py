@@ -84,7 +84,9 @@ FOREIGN = """
 
 def test_every_option_of_the_pages_exists() -> None:
     help_text = "".join(
-        _run([sys.executable, "-m", "batchadvisor", verb, "--help"], ROOT).stdout for verb in VERBS
+        _run([sys.executable, "-m", "batchadvisor", verb, page], ROOT).stdout
+        for verb in VERBS
+        for page in (["--help", "--help-all"] if verb == "run" else ["--help"])
     )
     options = set().union(
         *(re.findall(r"--[a-z][a-z-]+", text) for page, text in pages.texts().items() if ours(page))

@@ -39,20 +39,29 @@ cores idle and follow another line."""
 def judged(measurements: Measurements) -> dict[int, Trial]:
     """What the search found, without sizes that could not be compared with the others in turn.
 
-    The time of such a one was taken while the machine had a speed that the others never met: those
-    that the budget left no time for say nothing, those whose steps are too long to take turns only
-    where they are faster by more than the machine wanders. Where nothing else is left, all are
-    judged.
+    The time of such a one was taken while the machine had a speed that the others never met: it
+    says something only of a size above all of them, where it is faster by more than the machine
+    wanders; where only the budget left no time for turns, than any machine does. Where nothing else
+    is left, all are judged.
     """
     sizes = measurements.searched
     met = {size for turns in measurements.search_turns for size in turns.sizes} & sizes.keys()
     if not met:
         return sizes
-    clearly = exp(_wandered(measurements)) * best_throughput({size: sizes[size] for size in met})
-    long = {
-        size for size, trial in sizes.items() if size > max(met) and throughput(trial) < clearly
+    best = best_throughput({size: sizes[size] for size in met})
+    wandered, able = _wandered(measurements), field(measurements)
+
+    def is_clearly_faster(size: int, trial: Trial) -> bool:
+        wander = WANDERING if size in able else wandered
+        return size > max(met) and throughput(trial) >= best * exp(wander)
+
+    unmet = {
+        size
+        for size, trial in sizes.items()
+        if size not in met
+        and (size in able or size > max(met))
+        and not is_clearly_faster(size, trial)
     }
-    unmet = (set(field(measurements)) | long) - met
     return {size: trial for size, trial in sizes.items() if size not in unmet} or sizes
 
 

@@ -18,7 +18,7 @@ from ..measured.energy import joules_spread
 from ..measured.measurements import Measurements
 from ..measured.sizes import allowed, largest_allowed, smallest_sound
 from ..measured.trials import WANDERING, says_nothing, undisturbed
-from ..measured.turns_model import ratio
+from ..measured.turns_model import chained_ratio, ratio
 from . import clean_size
 from .finalists import ROUNDS, num_comparisons, ratio_to
 
@@ -67,6 +67,9 @@ def against_own(measurements: Measurements, size: int) -> Comparison | None:
         luck = LUCK if in_turn.num_samples < SURE_ROUNDS else 0.0
         return Comparison(_wider(in_turn, luck), in_turn=True)
     again = ratio_to(measurements, size, own)
+    chained = chained_ratio(measurements.turns, size, own, CONFIDENCE) if in_turn is None else None
+    if chained is not None and chained.num_samples >= MIN_ROUNDS and again is None:
+        return Comparison(_wider(chained, LUCK), in_turn=True)
     if again is not None:
         middle, low, high = again
         num = num_comparisons(measurements, size, own)

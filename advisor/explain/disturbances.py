@@ -116,4 +116,35 @@ def _own_slow_steps(measurements: Measurements) -> list[Finding]:
     return findings
 
 
-RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (_stalls, _own_slow_steps)
+def _collections(measurements: Measurements) -> list[Finding]:
+    """Python's garbage collector, where it takes a good part of the steps."""
+    shares = [
+        (trial.quality.collected_s / trial.step_s.median, trial)
+        for trial in measurements.timed
+        if trial.quality is not None and trial.step_s is not None and trial.quality.num_collections
+    ]
+    share, trial = max(shares, key=lambda pair: pair[0], default=(0.0, None))
+    if trial is None or trial.quality is None or share < OWN_SHARE:
+        return []
+    quality = trial.quality
+    each_s = quality.collected_s * quality.num_steps / quality.num_collections
+    times = "once" if quality.num_collections == 1 else f"{quality.num_collections} times"
+    return [
+        Finding(
+            rule="steps.garbage",
+            severity="info",
+            message=f"Python's garbage collector walked all objects of the process {times} in "
+            f"{quality.num_steps} steps at batch {trial.batch_size}, {format_seconds(each_s)} "
+            f"each: {share:.0%} of the time",
+            evidence=(Evidence(metric="share of the time", value=round(share, 3)),),
+            remedy="call gc.freeze() before the training loop: what was made until then is not "
+            "walked again.",
+        )
+    ]
+
+
+RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
+    _stalls,
+    _own_slow_steps,
+    _collections,
+)

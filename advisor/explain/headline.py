@@ -32,7 +32,7 @@ def headline(
     words = [f"{'Keep' if kept else 'Use'} {named}"]
     if standing == "asked for":
         words = [f"Of the sizes asked for, {named.removeprefix('batch size ')}"]
-    if choice.samples_per_s is not None and not says_nothing(choice.samples_per_s):
+    if choice.samples_per_s is not None:
         words.append(_rate_of(choice, choice.samples_per_s))
     if standing == "too noisy" and decision is not None:
         words.append(f"too noisy to tell whether {_other(choice, decision)}")
@@ -63,9 +63,12 @@ def _rate_of(choice: Choice, samples_per_s: Spread) -> str:
 
 
 def format_rate(rate: Spread, unit: str = "samples/s") -> str:
-    """Samples per second with the interval: plus or minus, or low to high where it is skewed."""
+    """Samples per second with the interval: plus or minus, or low to high.
+
+    The latter where it is skewed, or so wide that its middle is no answer.
+    """
     half = rate.relative_half_width if rate.is_interval else 1.0
-    if rate.is_skewed:
+    if rate.is_skewed or says_nothing(rate):
         low, high = (format_measured(value, half) for value in (rate.low, rate.high))
         return f"{low}–{high} {unit}"  # noqa: RUF001  a range
     text = f"{format_measured(rate.median, half)} {unit}"

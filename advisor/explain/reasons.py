@@ -5,6 +5,8 @@ They put a decision into words. What was chosen, and by which rule, they are tol
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...records import Choice
 from ...units import format_bytes, format_share
 from ..choose.because import (
@@ -37,6 +39,7 @@ from ..choose.because import (
     TooNoisy,
 )
 from ..choose.decision import Decision
+from ..choose.knee import uncompared
 from ..measured.measurements import Measurements
 from ..measured.thresholds import DRIFT
 from . import disturbances
@@ -273,10 +276,13 @@ def _why_the_knee(measurements: Measurements, because: Knee) -> str:
         case "smallest within the tolerance and fastest":
             return (
                 f"The smallest size within {tolerance} of the best "
-                f"{throughput_name(measurements)}, and the fastest of the search"
+                f"{throughput_name(measurements)}, and the fastest of the {_compared(measurements)}"
             )
         case "fastest":
-            return f"The size with the highest {throughput_name(measurements)} of the search"
+            return (
+                f"The size with the highest {throughput_name(measurements)} of the "
+                f"{_compared(measurements)}"
+            )
         case "clean beside the smallest":
             return (
                 f"Next to {beside}, the smallest size within {tolerance} of the best, and without "
@@ -284,6 +290,14 @@ def _why_the_knee(measurements: Measurements, because: Knee) -> str:
             )
         case "smallest within the tolerance":
             return f"The smallest size that reaches {enough} of the best"
+
+
+def _compared(measurements: Measurements) -> str:
+    """What a size is the fastest of: sizes that took no turns may be faster."""
+    others = uncompared(measurements)
+    if not others:
+        return "search"
+    return f"sizes that took turns ({_listed(others)} read faster, and took none)"
 
 
 def _beside(measurements: Measurements, again: Again) -> str:
@@ -341,5 +355,5 @@ def _nothing(
             return why
 
 
-def _listed(sizes: tuple[int, ...]) -> str:
+def _listed(sizes: Iterable[int]) -> str:
     return ", ".join(map(str, sizes))

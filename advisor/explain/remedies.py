@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ...records import Helps, Limit, Profile
 
 SHORT_KERNELS_PCT = 30.0
 """Share of the kernels' time in kernels below 10 us from which on fusing them pays."""
 GRAPH_KERNELS = 2.0
 """Kernels per launch from which on CUDA graphs are in use."""
+FEW_WORKERS = 4
+"""So many are worth a try where there are as many cores."""
 
 
-def remedy_of(
-    limit: Limit,
-    profile: Profile | None = None,
-    num_workers: int | None = None,
-    num_cores: int | None = None,
-) -> str:
+class Workers(NamedTuple):
+    """The data workers of a loader, and the host's cores that they may run on.
+
+    Attributes:
+        number: of the DataLoader; `None` where it is not known, as the cores.
+        beside_training: they share the cores with a CPU that trains.
+    """
+
+    number: int | None = None
+    num_cores: int | None = None
+    beside_training: bool = False
+
+
+UNKNOWN = Workers()
+
+
+def remedy_of(limit: Limit, profile: Profile | None = None, workers: Workers = UNKNOWN) -> str:
     """What to do, in one line.
 
     Args:
         limit: what limits the step.
         profile: what the trace showed.
-        num_workers: of the DataLoader.
-        num_cores: of a CPU that trains; the workers share them with the training.
+        workers: that load meanwhile.
     """
     if limit == "input":
-        return _input(num_workers) if num_cores is None else _input_on(num_cores, num_workers)
+        return _input(workers)
     if limit == "host":
         return _host(profile)
     if limit == "copies" and _direction(profile) in _COPIES:
@@ -106,25 +120,31 @@ LOADING: dict[Helps, str] = {
 """How the remedy for a slow loader ends."""
 
 
-def _input(num_workers: int | None) -> str:
-    more = "more workers (num_workers)" if num_workers != 0 else "workers (num_workers=4 or more)"
-    return f"{more}, pin_memory=True, persistent_workers=True, cheaper or cached preprocessing"
+def _input(workers: Workers) -> str:
+    """No more workers than cores; beside a CPU that trains one fewer, and no memory to pin."""
+    cheaper, number = "cheaper or cached preprocessing", workers.number or 0
+    if workers.num_cores is None:
+        few = workers.number == 0
+        more = "workers (num_workers=4 or more)" if few else "more workers (num_workers)"
+        return f"{more}, pin_memory=True, persistent_workers=True, {cheaper}"
+    cores = f"{workers.num_cores} cores" if workers.num_cores > 1 else "1 core"
+    if workers.beside_training:
+        spare = min(FEW_WORKERS, workers.num_cores - 1)
+        if spare <= number:
+            return f"{cheaper}: training and loading share {cores}, so that more workers add little"
+        return f"num_workers={spare} ({cores}), persistent_workers=True, {cheaper}"
+    if workers.num_cores <= number:
+        return f"{cheaper}: the host has {cores}, so that more workers add little"
+    wanted = f"num_workers={min(FEW_WORKERS, workers.num_cores)}"
+    if number >= FEW_WORKERS:
+        wanted = "more workers (num_workers)"
+    return f"{wanted} ({cores}), pin_memory=True, persistent_workers=True, {cheaper}"
 
 
 def _direction(profile: Profile | None) -> str:
     """In which direction copies take the most time; empty where that is not known."""
     copies = () if profile is None else profile.copies
     return max(copies, key=lambda own: own.total_s).direction if copies else ""
-
-
-def _input_on(num_cores: int, num_workers: int | None) -> str:
-    """On a CPU: no more workers than cores beside one that trains, and no memory to pin."""
-    spare = min(4, num_cores - 1)
-    cheaper = "cheaper or cached preprocessing"
-    if spare < 1 or (num_workers or 0) >= spare:
-        cores = f"{num_cores} cores" if num_cores > 1 else "1 core"
-        return f"{cheaper}: training and loading share {cores}, so that more workers add little"
-    return f"num_workers={spare} ({num_cores} cores), persistent_workers=True, {cheaper}"
 
 
 def _host(profile: Profile | None) -> str:

@@ -15,14 +15,13 @@ from ...records import (
     TailFinding,
 )
 from ...units import format_measured
-from ..measured.epoch_end import SCRIPTS_OWN, layout_at, pipeline_of
+from ..measured.epoch_end import SCRIPTS_OWN, known_loss, layout_at, pipeline_of
 from ..measured.measurements import Measurements
 from ..measured.sizes import MIN_STEPS_AN_EPOCH
 from ..tails.conditions import SMALL_BATCH_NORM
 from ..tails.engine import findings
 from ..tails.fixes import fixes_without
 from .known_failures import known_failure
-from .loss import evidence_of, loss_of
 
 SEVERITY = {
     "error": "error",
@@ -62,9 +61,8 @@ def _avoided(measurements: Measurements, batch_size: int, check: TailCheck) -> s
         if discovery.primary.drop_last:
             return "the loader drops a short batch already; nothing else is known of its end."
         return "DataLoader(..., drop_last=True), if the data are more than one batch."
-    pipeline = pipeline_of(
-        discovery, batch_size, loss_of(measurements.record), measurements.multiples.sure
-    )
+    loss = known_loss(measurements.record) or "mean"
+    pipeline = pipeline_of(discovery, batch_size, loss, measurements.multiples.sure)
     avoiding = fixes_without(pipeline, check.num_samples)
     texts = [_code(fix) for fix in avoiding]
     return "; or ".join(texts) or "none of the known remedies avoids this step; mend the step."
@@ -124,30 +122,17 @@ def _foreseen(
     crashed = check is not None and check.outcome != "ok"
     norms = discovery.norm_layers
     known = norms is not None and (norms.batch_norm_values is not None or not norms.batch_norm)
-    pipeline = pipeline_of(
-        discovery, batch_size, loss_of(measurements.record), measurements.multiples.sure
-    )
-    by_loss = ("loader.short", "loss.contrastive")
+    loss = known_loss(measurements.record) or "mean"
+    pipeline = pipeline_of(discovery, batch_size, loss, measurements.multiples.sure)
     return [
-        _finding(
-            finding,
-            near_by,
-            check,
-            known=known,
-            seen=evidence_of(measurements.record.loss) if finding.id in by_loss else (),
-        )
+        _finding(finding, near_by, check, known=known)
         for finding in findings(pipeline, layout)
         if finding.harmful and not (crashed and finding.id == "norm.one-value")
     ]
 
 
 def _finding(
-    finding: TailFinding,
-    near_by: str,
-    check: TailCheck | None,
-    *,
-    known: bool,
-    seen: tuple[Evidence, ...] = (),
+    finding: TailFinding, near_by: str, check: TailCheck | None, *, known: bool
 ) -> Finding:
     message, severity = finding.message, SEVERITY[finding.severity]
     if finding.id == "norm.one-value":
@@ -163,7 +148,7 @@ def _finding(
         rule=f"tails.{finding.id}",
         severity=severity,  # type: ignore[arg-type]
         message=message,
-        evidence=(*finding.evidence, *seen),
+        evidence=finding.evidence,
         remedy=_remedy(finding, near_by),
     )
 

@@ -6,15 +6,11 @@ from ...records import (
     BatchOrder,
     Evidence,
     Finding,
-    OrderEstimate,
     OrderEstimates,
-    OrderTrial,
-    RunRecord,
     Tokens,
 )
 from ..measured.batch_orders import order_estimates
 from ..measured.measurements import Measurements
-from ..measured.token_pace import draws_at_random
 from ..measured.trials import undisturbed
 
 HIGH_PADDING = 0.20
@@ -66,19 +62,15 @@ def padding(measurements: Measurements, batch_size: int) -> list[Finding]:
     assert share is not None
     label = "estimate for an epoch; " if batch_size in measurements.epoch_padding else ""
     estimates = estimates_at(measurements, batch_size)
-    tried = measurements.record.orders
-    if tried is not None and tried.batch_size != batch_size:
-        tried = None
     facts = [
         (
             f"{share:.0%} of the positions at {measurements.named(batch_size)} are padding "
             f"({label}{tokens.evidence}): for each real token a batch holds {1 / (1 - share):.2g} "
             "positions, and a model computes them all unless it leaves padding out"
         ),
-        *_tried(tried),
         *_predicted(estimates),
     ]
-    remedy = _remedy(tried, estimates)
+    remedy = _remedy(measurements, estimates)
     return [
         Finding(
             rule="tokens.padding",
@@ -107,18 +99,6 @@ def pads_less(measurements: Measurements, size: int, other: int | None) -> str:
     )
 
 
-def worth_trying(record: RunRecord, batch_size: int) -> bool:
-    """Whether samples of like length in a batch are to be tried: padding is high, and they may be
-    laid so.
-    """
-    measurements = Measurements.of(record)
-    tokens = _tokens(measurements, batch_size)
-    discovery = record.discovery
-    if tokens is None or not _is_high(measurements, batch_size, tokens) or discovery is None:
-        return False
-    return draws_at_random(discovery.primary)
-
-
 def _padding(measurements: Measurements, size: int) -> float | None:
     """The share of an epoch, else of the batches that were counted at this size."""
     tokens = _tokens(measurements, size)
@@ -129,21 +109,6 @@ def _padding(measurements: Measurements, size: int) -> float | None:
 def _is_high(measurements: Measurements, size: int, tokens: Tokens) -> bool:
     share = _padding(measurements, size)
     return not tokens.inferred and share is not None and HIGH_PADDING <= share < 1
-
-
-def _tried(tried: OrderTrial | None) -> list[str]:
-    if tried is None:
-        return []
-    if tried.gain is None or tried.grouped_padding is None:
-        return [f"samples of like length in a batch were not tried: {tried.reason}"]
-    text = (
-        f"{WHAT['grouped']}, tried with the same samples in turn over {tried.num_batches} batches "
-        f"each: x{tried.gain.median:.2f} the real tokens per second (x{tried.gain.low:.2f} to "
-        f"x{tried.gain.high:.2f}), {tried.grouped_padding:.0%} padding"
-    )
-    if tried.gain.low <= 1 <= tried.gain.high:
-        text += ", too noisy to tell whether that is a gain"
-    return [text]
 
 
 def _predicted(estimates: OrderEstimates | None) -> list[str]:
@@ -162,30 +127,22 @@ def _predicted(estimates: OrderEstimates | None) -> list[str]:
     ]
 
 
-def _remedy(tried: OrderTrial | None, estimates: OrderEstimates | None) -> str:
-    """What was tried and gained, else what is predicted to; nothing where neither pays."""
-    if tried is not None and tried.gain is not None:
-        if tried.gain.high < 1:
-            return ""
-        if tried.gain.low > 1:
-            return f"tried: {_how(tried, 'grouped')}"
-    best = _best(estimates)
-    if best is None:
-        return ""
-    return f"predicted, not tried: {_how(tried, best.order)}"
-
-
-def _best(estimates: OrderEstimates | None) -> OrderEstimate | None:
-    """The order that is predicted to pay the most."""
+def _remedy(measurements: Measurements, estimates: OrderEstimates | None) -> str:
+    """The order that is predicted to pay the most, and the one that takes the fewest lines."""
     if estimates is None:
-        return None
-    best = max(estimates.orders[1:], key=estimates.gain)
-    return best if estimates.gain(best) >= PAYS else None
+        return ""
+    paying = [each for each in estimates.orders[1:] if estimates.gain(each) >= PAYS]
+    orders = [max(paying, key=estimates.gain).order] if paying else []
+    if any(each.order == "grouped" for each in paying) and "grouped" not in orders:
+        orders.append("grouped")
+    ways = [_how(measurements, order) for order in orders]
+    return f"predicted, not tried: {'; or '.join(ways)}" if ways else ""
 
 
-def _how(tried: OrderTrial | None, order: BatchOrder) -> str:
+def _how(measurements: Measurements, order: BatchOrder) -> str:
     """The lines to change, by what the script was seen to use."""
-    options = dict(tried.options) if tried is not None else {}
+    discovery = measurements.record.discovery
+    options = {} if discovery is None else dict(discovery.order_options)
     if order in options:
         return f"{WHAT[order]}: {options[order]}"
     if order == "grouped":

@@ -6,6 +6,7 @@ from ...records import IdleShares, LongestGap, Profile, TraceFault, Verdict
 from ...units import format_seconds
 from ..measured.scaling import Scaling
 from .limits import Losses
+from .remedies import Workers
 from .verdict_from_times import by_times
 
 WORTH_SAYING = 0.01
@@ -68,15 +69,16 @@ def small_losses(losses: Losses) -> str:
     return f"no share of the step stands out: {', '.join(known)}"
 
 
-def unrecorded(profile: Profile, wait: float | None, scaling: Scaling) -> Verdict:
+def unrecorded(profile: Profile, wait: float | None, scaling: Scaling, workers: Workers) -> Verdict:
     """A device of which the trace holds nothing: the times decide, never the CPU's operators.
 
     Args:
         profile: of the window, `unrecorded` says what is missing.
         wait: share of unprofiled steps spent waiting for the DataLoader, if any were timed.
         scaling: what other sizes say.
+        workers: that load meanwhile.
     """
-    verdict = by_times(None, wait, scaling, None)
+    verdict = by_times(None, wait, scaling, workers)
     if verdict.limit != "cannot tell":
         return verdict
     message = profile.unrecorded

@@ -23,7 +23,7 @@ from ..measured.thresholds import (
 from ..measured.trials import says_nothing
 from . import disturbances
 from .limits import Losses, losses_of, message_of
-from .remedies import LOADING, SCATTERED, UNTIMED, remedy_of
+from .remedies import LOADING, SCATTERED, UNTIMED, Workers, remedy_of
 from .unexplained import UNTIMED_SHARES, small_losses, unexplained, unrecorded
 from .verdict_from_times import by_times
 
@@ -51,7 +51,7 @@ def verdict_at(measurements: Measurements, batch_size: int, law: TimeLaw | None)
         wait=wait,
         scaling=scaling_at(measurements, batch_size, law),
         num_workers=measurements.script.num_workers,
-        num_cores=device.num_cores if on_cpu and device is not None else None,
+        num_cores=_cores(measurements),
         gpu=not on_cpu,
     )
     seen = measurements.record.distribution and measurements.record.distribution.parallelism
@@ -59,6 +59,15 @@ def verdict_at(measurements: Measurements, batch_size: int, law: TimeLaw | None)
         return verdict
     remedy = verdict.remedy.replace(remedy_of("communication"), SCATTERED)
     return msgspec.structs.replace(verdict, remedy=remedy)
+
+
+def _cores(measurements: Measurements) -> int | None:
+    """Cores that the script's data workers may run on, the training's own among them."""
+    discovery, device = measurements.record.discovery, measurements.record.device
+    if device is not None and device.num_cores is not None:
+        return device.num_cores
+    masks = None if discovery is None else discovery.cores
+    return None if masks is None else masks.at_start
 
 
 def verdict_of(
@@ -77,13 +86,14 @@ def verdict_of(
         wait: share of unprofiled steps spent waiting for the DataLoader.
         scaling: what other sizes say.
         num_workers: of the DataLoader.
-        num_cores: of a CPU that trains.
+        num_cores: of the host, that workers may run on.
         gpu: the step is known to run on one, whether or not the trace shows it.
     """
     alone = scaling is None
     scaling = scaling or Scaling()
+    workers = Workers(num_workers, num_cores, beside_training=not gpu)
     if profile is not None and profile.unrecorded:
-        return _with_scaling(unrecorded(profile, wait, scaling), None, scaling)
+        return _with_scaling(unrecorded(profile, wait, scaling, workers), None, scaling)
     losses = losses_of(profile, wait)
     if gpu and losses is None and profile is not None:
         # Outside its operators the host may wait for the GPU, which such a trace does not show.
@@ -91,11 +101,11 @@ def verdict_of(
     if wait is None and profile is not None and profile.input_wait_pct is not None:
         wait = profile.input_wait_pct / 100
     if losses is not None and profile is not None:
-        verdict = _by_losses(losses, profile, num_workers)
+        verdict = _by_losses(losses, profile, workers)
         if alone and verdict.remedy == remedy_of("cannot tell"):
             verdict = msgspec.structs.replace(verdict, remedy=UNTIMED_SHARES)
     else:
-        verdict = by_times(profile, wait, scaling, num_workers, num_cores)
+        verdict = by_times(profile, wait, scaling, workers)
     verdict = _with_scaling(verdict, losses, scaling)
     if losses is not None and wait is None and verdict.limit == "host":
         return _without_loader(verdict, scaling)
@@ -128,7 +138,7 @@ def _without_loader(verdict: Verdict, scaling: Scaling) -> Verdict:
     )
 
 
-def _by_losses(losses: Losses, profile: Profile, num_workers: int | None) -> Verdict:
+def _by_losses(losses: Losses, profile: Profile, workers: Workers) -> Verdict:
     """The rules for a GPU that a trace shows."""
     kind, share = losses.largest()
     limit: Limit = "cannot tell"
@@ -158,9 +168,9 @@ def _by_losses(losses: Losses, profile: Profile, num_workers: int | None) -> Ver
                     threshold=FILLED_PCT,
                 )
             )
-    remedy = remedy_of(limit, profile, num_workers)
+    remedy = remedy_of(limit, profile, workers)
     if limit == "cannot tell" and share >= LOSS_SHARE:
-        remedy = remedy_of(kind, profile, num_workers)
+        remedy = remedy_of(kind, profile, workers)
         message = (
             f"two things cost much: {message_of(kind, losses)}, and the kernels do not fill the GPU"
         )
@@ -171,7 +181,7 @@ def _by_losses(losses: Losses, profile: Profile, num_workers: int | None) -> Ver
     if limit == "saturated" and losses.unfilled is None:
         remedy = UNTIMED
     if limit != "input" and losses.input >= LOSS_SHARE:
-        loader = remedy_of("input", profile, num_workers)
+        loader = remedy_of("input", profile, workers)
         remedy += f" For the {losses.input:.0%} that it waits for the DataLoader: {loader}."
     return Verdict(
         limit=limit,

@@ -17,15 +17,14 @@ from ..measured.thresholds import (
     SATURATED_GAIN,
     SATURATED_SHARE,
 )
-from .remedies import UNTIMED, remedy_of
+from .remedies import UNTIMED, Workers, remedy_of
 
 
 def by_times(
     profile: Profile | None,
     wait: float | None,
     scaling: Scaling,
-    num_workers: int | None,
-    num_cores: int | None = None,
+    workers: Workers,
 ) -> Verdict:
     """What limits a step.
 
@@ -33,15 +32,14 @@ def by_times(
         profile: what a trace showed, operators of a CPU for example.
         wait: share of the step spent waiting for the DataLoader.
         scaling: what other sizes say.
-        num_workers: of the DataLoader.
-        num_cores: of a CPU that trains.
+        workers: that load meanwhile.
     """
     if wait is not None and wait >= INPUT_SHARE:
-        return _input(wait, num_workers, num_cores)
+        return _input(wait, workers)
     rule = _host(profile, scaling)
     if rule is None and _flat(scaling):
         if wait is not None and wait >= LOSS_SHARE:
-            return _input(wait, num_workers, num_cores, LOSS_SHARE)
+            return _input(wait, workers, LOSS_SHARE)
         rule = _Rule(
             "saturated", "the device is saturated: a larger batch takes proportionally longer"
         )
@@ -51,7 +49,7 @@ def by_times(
         limit=limit,
         message=message,
         evidence=_evidence(profile, wait, scaling),
-        remedy=remedy or remedy_of(limit, profile, num_workers),
+        remedy=remedy or remedy_of(limit, profile, workers),
     )
 
 
@@ -182,13 +180,11 @@ def _computes(profile: Profile | None) -> bool:
     return mean_s >= LONG_OPERATOR_S
 
 
-def _input(
-    wait: float, num_workers: int | None, num_cores: int | None, threshold: float = INPUT_SHARE
-) -> Verdict:
+def _input(wait: float, workers: Workers, threshold: float = INPUT_SHARE) -> Verdict:
     how = ""
-    if num_workers is not None:
-        how = f": {num_workers} workers do not keep up"
-    if num_workers == 0:
+    if workers.number is not None:
+        how = f": {workers.number} workers do not keep up"
+    if workers.number == 0:
         how = ": it loads in the training process (num_workers=0)"
     share = Evidence(
         metric="share of the step waiting for the loader",
@@ -199,5 +195,5 @@ def _input(
         limit="input",
         message=f"the step waits {wait:.0%} of its time for the DataLoader{how}",
         evidence=(share,),
-        remedy=remedy_of("input", None, num_workers, num_cores),
+        remedy=remedy_of("input", None, workers),
     )

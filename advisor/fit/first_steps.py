@@ -22,11 +22,19 @@ class Held(NamedTuple):
             gradients and the optimizer's state.
         products: before which of its requests, counted from 0, cuBLAS begins its work: in the
             forward pass, and in the thread of the backward pass.
+        passing: before which of its requests an operation takes memory only while it runs, and how
+            many bytes; an assumption that is no part of the step's own tensors.
     """
 
     num: int = 0
     late: tuple[int, ...] = ()
     products: tuple[int, ...] = ()
+    passing: tuple[tuple[int, int], ...] = ()
+
+    def scaled(self, share: float) -> Held:
+        """The same for a batch of another size, to which what passes is in proportion."""
+        passing = tuple((at, max(1, round(size * share))) for at, size in self.passing)
+        return self._replace(passing=passing)
 
 
 def first_steps(
@@ -50,13 +58,16 @@ def first_steps(
         number: steps.ask(size) for number, size in enumerate(held, 1) if number not in made_first
     }
     begins = {at - lived.num: workspace for at in lived.products} if workspace else {}
-    left = steps.step(own, lived.num, lives, begins)
+    passing: dict[int, list[int]] = {}
+    for at, size in lived.passing:
+        passing.setdefault(at - lived.num, []).append(size)
+    left = steps.step(own, lived.num, lives, begins, passing)
     for _ in range(1, num_steps):
         lives = {}
         for number, size in enumerate(held, 1):
             of_last = left.get(remade.get(number, number))
             lives[number] = steps.ask(size) if of_last is None else of_last
-        left = steps.step(own, lived.num, lives)
+        left = steps.step(own, lived.num, lives, passing=passing)
     return steps.requests
 
 
@@ -104,6 +115,7 @@ class _Sequence:
         num_held: int,
         held: Mapping[int, int],
         workspaces: Mapping[int, int] = {},
+        passing: Mapping[int, Sequence[int]] = {},
     ) -> dict[int, int]:
         """One more step.
 
@@ -112,6 +124,7 @@ class _Sequence:
             num_held: so many requests came before it.
             held: what lived before, by its number in the step.
             workspaces: what is asked for, and kept, before a request of the step.
+            passing: what is asked for there, and given back at once.
 
         Returns:
             What lives after it, by its number in the step.
@@ -120,6 +133,8 @@ class _Sequence:
         for at, request in enumerate(requests):
             if at in workspaces:
                 self.ask(workspaces[at])
+            for size in passing.get(at, ()):
+                self.requests.append(-self.ask(size))
             if request > 0:
                 num_held += 1
                 numbers[num_held] = self.ask(request)

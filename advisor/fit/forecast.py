@@ -24,6 +24,10 @@ MAX_TRIALS = 12
 LEAST_CONTEXT_BYTES = 300 << 20
 MOST_CONTEXT_BYTES = 650 << 20
 """What CUDA's context, its libraries and their workspaces take beside torch's allocator."""
+EAGER_BYTES = 1600 << 20
+"""What the context takes beyond that where CUDA loads every kernel at its start instead of those
+that run: with CUDA_MODULE_LOADING=EAGER, and always before CUDA 11.7. By the published sizes of
+torch 1.12 with CUDA 11.3 on one kind of GPU (`docs/estimate-against-gpus.md`)."""
 WORKSPACE_BYTES = 8_519_680
 """Of cuBLAS for each thread: torch's default, :4096:2:16:8 (getChosenWorkspaceSize of
 aten/src/ATen/cuda/CublasHandlePool.cpp; Hopper has more). It is counted with the context too, but
@@ -112,6 +116,7 @@ def forecast(
     held: Sequence[Held] = (),
     expandable: bool = False,
     multiple_of: int = 1,
+    eager: bool = False,
 ) -> Forecast:
     """What the trials say of these GPUs, by name and memory in bytes.
 
@@ -122,6 +127,7 @@ def forecast(
         held: what lived before each; without it the steps find the allocator empty.
         expandable: torch's allocator has expandable segments.
         multiple_of: sizes that fit are multiples of it.
+        eager: CUDA loads all kernels at its start; see `EAGER_BYTES`.
     """
     law = law_of_trials(trials)
     known = None if isinstance(law, str) else law
@@ -141,7 +147,8 @@ def forecast(
         residual=None if known is None else known.residual,
         no_law=law if isinstance(law, str) else "",
         gpus=tuple(
-            _to_multiple(_fitted(name, memory, between), multiple_of) for name, memory in gpus
+            _to_multiple(_fitted(name, memory, between, eager=eager), multiple_of)
+            for name, memory in gpus
         ),
     )
 
@@ -151,9 +158,10 @@ def _to_multiple(gpu: FittedGpu, step: int) -> FittedGpu:
     return msgspec.structs.replace(gpu, low=low, high=gpu.high // step * step)
 
 
-def _fitted(name: str, memory: int, between: Sequence[Between]) -> FittedGpu:
+def _fitted(name: str, memory: int, between: Sequence[Between], *, eager: bool) -> FittedGpu:
     """Two ends of a range: with all that torch's allocator asks for, and with the tensors alone."""
-    with_segments, alone = memory - MOST_CONTEXT_BYTES, memory - LEAST_CONTEXT_BYTES
+    left = memory - EAGER_BYTES if eager else memory
+    with_segments, alone = left - MOST_CONTEXT_BYTES, left - LEAST_CONTEXT_BYTES
     high = max((part.largest_by_tensors(alone) for part in between), default=0)
     low: int | None = 0
     for part in reversed(between):  # the first that holds a size that fits
@@ -274,7 +282,8 @@ class Between:
     def _fits(self, size: int, capacity: int) -> bool:
         requests: Iterable[int] = self._requests(size)
         if self._held.num:
-            requests = first_steps(requests, self._held, WORKSPACE_BYTES)
+            held = self._held.scaled(size / self.large.batch_size)
+            requests = first_steps(requests, held, WORKSPACE_BYTES)
         return fits(requests, capacity, expandable=self._expandable)
 
     def _requests(self, size: int) -> Iterator[int]:

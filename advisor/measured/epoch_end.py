@@ -13,11 +13,12 @@ from ...records import (
     Loss,
     ModelFacts,
     Pipeline,
+    RunRecord,
     Setup,
     Tail,
 )
 from ..tails.layouts import layout_of
-from ..tails.sweeps import is_clean, nearest_clean, sweep, why_none_clean
+from ..tails.sweeps import is_clean, nearest_clean, row_of, sweep, why_none_clean
 from .multiples import ANY, Multiples
 
 REACH = 1.34
@@ -32,7 +33,7 @@ def pipeline_of(
     """The input pipeline of a script, as far as it was seen, at one batch size a rank.
 
     Args:
-        loss: how it reduces a batch; a mean where nobody measured it.
+        loss: how it reduces a batch; nearly all take the mean.
         taken: sizes that the script takes.
     """
     loader, norms = discovery.primary, discovery.norm_layers
@@ -137,9 +138,9 @@ def unknown_reason(discovery: Discovery, batch_size: int) -> str:
     return ""
 
 
-def plan_command(discovery: Discovery, batch_size: int) -> str:
+def plan_command(discovery: Discovery, batch_size: int, loss: Loss = "mean") -> str:
     """The command line that plans what could not be known, with all that was seen."""
-    pipeline = pipeline_of(discovery, batch_size)
+    pipeline = pipeline_of(discovery, batch_size, loss)
     model = pipeline.model
     samples = discovery.primary.num_samples
     words = [f"--samples {'N' if samples is None else samples}"]
@@ -158,7 +159,22 @@ def plan_command(discovery: Discovery, batch_size: int) -> str:
         values = model.batch_norm_values
         words.append("--batch-norm" if values is None else f"--batch-norm-values {values}")
     words += ["--sync-batch-norm"] if model.sync_batch_norm else []
+    words += [] if loss == "mean" else [f"--loss {loss}"]
     return f"batchadvisor tails {' '.join(words)}"
+
+
+def known_loss(record: RunRecord) -> Loss | None:
+    """How the loss reduces a batch, where a version that measured it saw that."""
+    return None if record.loss is None else record.loss.reduction
+
+
+def loss_question(record: RunRecord, discovery: Discovery, batch_size: int) -> str:
+    """The command to ask where the epoch's end is another one under another reduction; or empty."""
+    if known_loss(record) is not None or unknown_reason(discovery, batch_size):
+        return ""
+    kinds: tuple[Loss, ...] = ("mean", "sum", "contrastive")
+    ends = {row_of(pipeline_of(discovery, batch_size, kind)).ids for kind in kinds}
+    return plan_command(discovery, batch_size, "sum") if len(ends) > 1 else ""
 
 
 def layout_at(discovery: Discovery, batch_size: int) -> Layout | None:
@@ -255,7 +271,7 @@ def has_harmful_tail(
     """Whether the epoch's end does harm at this size, or no step is made at all.
 
     Args:
-        loss, taken: as in `pipeline_of`. Sizes are chosen before the loss is measured.
+        loss, taken: as in `pipeline_of`.
     """
     if unknown_reason(discovery, batch_size):
         return False

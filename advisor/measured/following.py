@@ -41,7 +41,8 @@ def not_followed(trials: Iterable[Trial]) -> NotFollowed | None:
     """Two sizes that were asked for in vain; `None` where sizes arrive, or nothing shows it."""
     seen: dict[int, Entered] = {}
     for trial in trials:
-        if trial.ran and trial.says_of_size and trial.entered is not None:
+        went = trial.ran or trial.outcome == "wrong_size"
+        if went and trial.says_of_size and trial.entered is not None:
             seen.setdefault(trial.batch_size, trial.entered)
     pairs = [pair for pair in combinations(sorted(seen), 2) if pair[1] >= FAR_APART * pair[0]]
     if not pairs or any(grows(seen[low], seen[high], high / low) for low, high in pairs):

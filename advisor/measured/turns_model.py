@@ -96,6 +96,43 @@ def ratio(
     )
 
 
+def chained_ratio(
+    turns: Iterable[Turns], size: int, other: int, confidence: float = CONFIDENCE
+) -> Spread | None:
+    """`ratio`, through sizes that took turns with both where the two never did.
+
+    The fewest links are taken. Each one adds its doubt: the ends are the products of their ends.
+    """
+    turns = tuple(turns)
+    reached: dict[int, Spread | None] = {other: None}
+    nearest = [other]
+    while nearest and size not in reached:
+        following: dict[int, Spread] = {}
+        for link in nearest:
+            so_far = reached[link]
+            for met in {each for comparison in turns for each in comparison.sizes} - set(reached):
+                further = ratio(turns, met, link, confidence)
+                if further is None:
+                    continue
+                whole = further if so_far is None else _product(further, so_far)
+                known = following.get(met)
+                if known is None or whole.relative_half_width < known.relative_half_width:
+                    following[met] = whole
+        reached.update(following)
+        nearest = list(following)
+    return reached.get(size)
+
+
+def _product(one: Spread, another: Spread) -> Spread:
+    return Spread(
+        median=one.median * another.median,
+        low=one.low * another.low,
+        high=one.high * another.high,
+        num_samples=min(one.num_samples, another.num_samples),
+        confidence=min(one.confidence, another.confidence),
+    )
+
+
 def _decisive(turns: Iterable[Turns], size: int, other: int) -> list[_Reading]:
     """Two sizes in the rounds that had both; the clean ones alone where they are enough."""
     readings: list[_Reading] = []

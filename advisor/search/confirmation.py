@@ -34,7 +34,8 @@ def next_confirmation(measurements: Measurements, budget: Budget) -> TrialReques
     series = measurements.confirmations
     counts = {size: rounds_of(series, size) for size in sizes}
     turns = _in_turn(measurements, sizes) if all(counts.values()) else None
-    if turns is not None and turns.turns is not None and budget.trial_s(turns) <= budget.left_s:
+    turns = None if turns is None else budget.within(turns, budget.left_s)
+    if turns is not None:
         return turns
     met = any(set(sizes) <= set(earlier.sizes) for earlier in measurements.confirmed_turns)
     rounds = ROUNDS if len(sizes) > 1 and not met else 1

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from ...records import Trial, TrialRequest, TurnsPlan
 from ..measured.laws import fit_time
 from ..measured.measurements import Measurements
 from ..measured.once import once
+from ..measured.turn_sizes import MIN_ROUNDS
 
 TIMED_STEPS = 14
 """Steps of a timed trial, warm-up included, as a rule."""
@@ -101,6 +104,16 @@ class Budget:
         self.last_s = end_s(goal.budget_s) - spent_s
         """Seconds until everything ends, the confirmation too."""
         self._stall_s = _stall_s(measurements.record.trials)
+        shortest_s = min(
+            (
+                trial.elapsed_s
+                for trial in measurements.ran
+                if trial.kind == "timed" and trial.elapsed_s
+            ),
+            default=0.0,
+        )
+        self._least_step_s = shortest_s / TIMED_STEPS
+        """What a step of a timed trial cost at least, as timing goes on until it is sure."""
         self._fits_s = {
             trial.batch_size: trial.elapsed_s
             for trial in measurements.ran
@@ -124,7 +137,12 @@ class Budget:
         return step_s * max(1.0, size / max(1, own))
 
     def trial_s(self, request: TrialRequest) -> float:
-        """Estimated seconds of a trial."""
+        """Estimated seconds of a trial, and of the start of the process that it needs."""
+        starts = request.fresh_process or self._script.process_per_size
+        return self.steps_s(request) + (self._script.setup_s if starts else 0.0)
+
+    def steps_s(self, request: TrialRequest) -> float:
+        """Estimated seconds of the steps of a trial."""
         if request.turns is not None:
             return turns_s(request.turns, self.step_s)
         steps = USUAL_FIT_STEPS
@@ -139,13 +157,28 @@ class Budget:
             steps = TIMED_STEPS if fewer >= FULL_STEPS else fewer
         if request.profile:
             steps += PROFILED_STEPS
-        fresh = request.fresh_process or self._script.process_per_size
-        setup_s = self._script.setup_s if fresh else 0.0
-        return steps * step_s + setup_s
+        if request.kind != "fit":
+            step_s = max(step_s, self._least_step_s)
+        return steps * step_s
+
+    def within(self, request: TrialRequest, left_s: float) -> TrialRequest | None:
+        """The request in so many seconds: a comparison in fewer rounds, `None` in too few."""
+        cost_s, turns = self.trial_s(request), request.turns
+        if cost_s <= left_s:
+            return request
+        if turns is None or turns.num_rounds * left_s < MIN_ROUNDS * cost_s:
+            return None
+        fewer = msgspec.structs.replace(turns, num_rounds=int(turns.num_rounds * left_s / cost_s))
+        return msgspec.structs.replace(request, turns=fewer)
 
     def reserve_s(self) -> float:
-        """Seconds kept back for confirming what was found: the two best sizes so far."""
+        """Seconds kept back for confirming what was found: the two best sizes so far.
+
+        None while a single size was timed, which nothing can confirm: a second one comes first.
+        """
         if not self._times or self._script.first_size is None:
+            return 0.0
+        if len(self._times) == 1 and self._goal.kind != "memory":
             return 0.0
         if self._goal.kind == "memory":
             finalists = sorted(self._times)[-2:]
@@ -153,7 +186,10 @@ class Budget:
             finalists = sorted(self._times, key=lambda size: size / self._times[size])[-2:]
         budget_s = self._goal.budget_s
         trials = sum(
-            RESERVE_TRIALS / 2 * step_s * min(TIMED_STEPS, step_plan(step_s, budget_s).num_steps)
+            RESERVE_TRIALS
+            / 2
+            * max(step_s, self._least_step_s)
+            * min(TIMED_STEPS, step_plan(step_s, budget_s).num_steps)
             for step_s in map(self.step_s, finalists)
         )
         apart = self._script.process_per_size

@@ -115,7 +115,8 @@ def _grow(measurements: Measurements, budget: Budget) -> TrialRequest | None:
     """The longest step up that leaves time for what comes after it."""
     sizes = measurements.searched
     for request in _steps_up(measurements):
-        share = budget.trial_s(request) / measurements.goal.budget_s
+        # Not of the start of a process, which takes as long for a smaller step up.
+        share = budget.steps_s(request) / measurements.goal.budget_s
         lost = throughput(sizes[max(sizes)]) < best_throughput(sizes)
         if share <= (COSTLY if lost else TOO_COSTLY) and budget.allows(request):
             return request

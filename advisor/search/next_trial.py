@@ -65,8 +65,12 @@ def next_trial(record: RunRecord) -> TrialRequest | Done:
     if stop is not None:
         return Done(stop)
     request = _search(measurements, budget)
-    if isinstance(request, TrialRequest) and budget.allows(request):
-        return request
+    if isinstance(request, TrialRequest):
+        if budget.allows(request):
+            return request
+        fewer = budget.within(request, budget.left_s - budget.reserve_s())
+        if fewer is not None:
+            return fewer
     out_of_time = isinstance(request, TrialRequest)
     last = confirmation.next_confirmation(measurements, budget) or confirmation.next_tail(
         measurements, budget
@@ -119,11 +123,18 @@ def expected(record: RunRecord) -> Expected:
     window_s = num_steps * step_s
     grown_s = [factor * step_s for factor in grown]
     windows_s = [step_plan(each_s, budget_s).num_steps * each_s for each_s in grown_s]
-    least = max(1, sum(spent_s <= room_s for spent_s in accumulate(windows_s)))
+    start_s = script.setup_s if script.process_per_size else 0.0
+    room_s += start_s  # the first process runs already
+    window_s += start_s
+    least = max(
+        1,
+        sum(spent_s <= room_s for spent_s in accumulate(each_s + start_s for each_s in windows_s)),
+    )
     if window_s * usual <= room_s:
         return Expected(usual, steps, least, window_s)
     fitting = max(1, least, min(usual, int(room_s / window_s)))
-    both_s = window_s * (1 + (knee_search.LEAST_GROWTH if len(grown) > 1 else 0))
+    both_s = (window_s - start_s) * (1 + (knee_search.LEAST_GROWTH if len(grown) > 1 else 0))
+    both_s += start_s
     spent_s = budget_s - budget.left_s
     enough_s = None if fitting >= 2 else (spent_s + both_s) / (1 - RESERVE_SHARE)
     return Expected(

@@ -95,10 +95,12 @@ def comparison(
     num_workers = measurements.script.num_workers or 0
     turn_s = TURN_OF_LENGTHS_S if measurements.rated_by_tokens else TURN_S
     turn_s = TURN_OF_WORKERS_S if num_workers else turn_s
+    burst = max(1, num_workers)
     plan = TurnsPlan(
         sizes=tuple(steps),
         num_steps=tuple(
-            max(1, min(MAX_TURN_STEPS, ceil(turn_s / seconds))) for seconds in steps.values()
+            burst * max(1, ceil(min(MAX_TURN_STEPS, turn_s / seconds) / burst))
+            for seconds in steps.values()
         ),
         num_warmup_steps=warmup_steps(measurements),
     )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from ...records import Layout, Pipeline, TailFinding, TailReport
-from .catalogue.cases import BY_ID
-from .catalogue.words import refusal, said
+from .cases import BY_ID, cases_for
 from .conditions import HARM
 from .fixes import SEVERITIES, fixes
 from .layouts import layout_of
 from .pipeline import check, refuse
-from .rules import rules_for
 from .sweeps import nearest_clean, why_none_clean
 
 
@@ -22,8 +20,9 @@ def report_of(pipeline: Pipeline) -> TailReport:
     check(pipeline)
     refused = refuse(pipeline)
     if refused:
-        message, evidence = refusal(refused, pipeline)
         case = BY_ID[refused]
+        assert case.refuses is not None
+        message, evidence = case.refuses(pipeline)
         finding = TailFinding(
             id=refused,
             severity=case.severity,
@@ -55,20 +54,19 @@ def report_of(pipeline: Pipeline) -> TailReport:
 def findings(pipeline: Pipeline, layout: Layout) -> tuple[TailFinding, ...]:
     """The cases that a layout meets: harmful ones first, then by severity."""
     tail_findings = []
-    for rule in rules_for(pipeline):
-        degree = rule.fires(pipeline, layout)
+    for case in cases_for(pipeline):
+        degree = case.fires(pipeline, layout)
         if not degree:
             continue
-        message, evidence = said(rule.id, pipeline, layout)
-        case = BY_ID[rule.id]
+        message, evidence = case.says(pipeline, layout)
         tail_findings.append(
             TailFinding(
-                id=rule.id,
+                id=case.id,
                 severity=case.severity,
                 harmful=degree == HARM,
                 message=message,
                 evidence=evidence,
-                fixes=fixes(pipeline, rule.id, harmful=degree == HARM),
+                fixes=fixes(pipeline, case.id, harmful=degree == HARM),
             )
         )
     return tuple(

@@ -10,19 +10,19 @@ import msgspec
 from ...errors import UsageError
 from ...records import Fix, Pipeline, SweepRow
 from ...units import format_count
-from .catalogue.cases import BY_ID
-from .catalogue.snippets import SNIPPETS
+from .case import RemedyName
+from .cases import BY_ID
 from .conditions import HARMFUL_SHARE, made
 from .layouts import layout_of
 from .pipeline import GLOBAL, check, own_size
-from .remedies import REMEDIES
+from .remedies import REMEDIES, Snippet
 from .sweeps import row_of
 
 SEVERITIES = ("error", "nan", "bias", "waste", "slow")
 """The worst first."""
 REFUSED = "jax.indivisible"
 """Nothing is placed, so that no other remedy is one while it stands."""
-AVOIDING = ("drop", "size")
+AVOIDING: tuple[RemedyName, ...] = ("drop", "size")
 """Remedies of a step that fails: it is not made, or has another length."""
 MAX_TRIED = 300
 """Changes of one remedy that go through the engine before it is given up."""
@@ -40,7 +40,7 @@ def fixes(pipeline: Pipeline, name: str, *, harmful: bool = True) -> tuple[Fix, 
     """
     before = row_of(pipeline)
     offered: list[Fix] = []
-    for remedy in BY_ID[name].fixes:
+    for remedy in BY_ID[name].remedies:
         fix = _first(pipeline, before, name, remedy, harmful=harmful)
         if fix is not None and fix.snippet not in {other.snippet for other in offered}:
             offered.append(fix)
@@ -85,7 +85,7 @@ def makes_step_of(pipeline: Pipeline, samples: int) -> bool:
 
 
 def _first(
-    pipeline: Pipeline, before: SweepRow, name: str, remedy: str, *, harmful: bool
+    pipeline: Pipeline, before: SweepRow, name: str, remedy: RemedyName, *, harmful: bool
 ) -> Fix | None:
     for tried, (snippet, changes) in enumerate(REMEDIES[remedy](pipeline)):
         if tried >= MAX_TRIED:
@@ -125,9 +125,9 @@ def _is_worth(pipeline: Pipeline, changed: Pipeline, name: str) -> bool:
     return (changed.num_samples or 0) - samples <= HARMFUL_SHARE * samples
 
 
-def _fix(changed: Pipeline, name: str, changes: dict[str, Any]) -> Fix:
+def _fix(changed: Pipeline, snippet: Snippet, changes: dict[str, Any]) -> Fix:
     """A snippet with the numbers of the pipeline that it makes."""
-    title, snippet = SNIPPETS[name]
+    title, code = snippet
     size, ranks = own_size(changed), changed.num_ranks
     step = changed.batch_size if changed.rank_batch_sizes else size * ranks
     values = {
@@ -142,5 +142,5 @@ def _fix(changed: Pipeline, name: str, changes: dict[str, Any]) -> Fix:
         "stage": changed.stage,
     }
     for key, value in values.items():
-        snippet = snippet.replace("{" + key + "}", value)
-    return Fix(title=title, snippet=snippet, changes=changes)
+        code = code.replace("{" + key + "}", value)
+    return Fix(title=title, snippet=code, changes=changes)

@@ -9,10 +9,11 @@ import msgspec
 from ...errors import UsageError
 from ...records import CleanSize, Pipeline, SweepRow
 from ...units import format_count
+from .case import TailCase
+from .cases import cases_for
 from .conditions import HARM
 from .layouts import layout_of
 from .pipeline import check, refuse
-from .rules import Rule, rules_for
 
 NEAR = 0.25
 """Clean sizes are looked for within this relative distance."""
@@ -23,7 +24,7 @@ WHATEVER_THE_SIZE = frozenset(("ddp.no-sampler", "lightning.sampler"))
 
 def row_of(pipeline: Pipeline) -> SweepRow:
     """What a pipeline meets at its own size; no steps where it trains nothing."""
-    return _row(pipeline, rules_for(pipeline), pipeline.batch_size)
+    return _row(pipeline, cases_for(pipeline), pipeline.batch_size)
 
 
 def sweep(pipeline: Pipeline, sizes: Iterable[int]) -> tuple[SweepRow, ...]:
@@ -36,11 +37,11 @@ def sweep(pipeline: Pipeline, sizes: Iterable[int]) -> tuple[SweepRow, ...]:
     if pipeline.rank_batch_sizes:
         msg = "Sizes by rank are given, and a sweep tries one size for all."
         raise UsageError(msg, "Leave the sizes by rank out, or plan one pipeline after the other.")
-    rules = rules_for(pipeline)
-    return tuple(_row(pipeline, rules, size) for size in sizes)
+    cases = cases_for(pipeline)
+    return tuple(_row(pipeline, cases, size) for size in sizes)
 
 
-def _row(pipeline: Pipeline, rules: tuple[Rule, ...], size: int) -> SweepRow:
+def _row(pipeline: Pipeline, cases: tuple[TailCase, ...], size: int) -> SweepRow:
     layout = layout_of(pipeline, size)
     if isinstance(layout, str):
         name = refuse(msgspec.structs.replace(pipeline, batch_size=size))
@@ -55,10 +56,10 @@ def _row(pipeline: Pipeline, rules: tuple[Rule, ...], size: int) -> SweepRow:
         )
     harm: list[str] = []
     also: list[str] = []
-    for rule in rules:
-        degree = rule.fires(pipeline, layout)
+    for case in cases:
+        degree = case.fires(pipeline, layout)
         if degree:
-            (harm if degree == HARM else also).append(rule.id)
+            (harm if degree == HARM else also).append(case.id)
     return SweepRow(
         batch_size=size,
         steps=layout.steps,
@@ -162,12 +163,12 @@ def outwards(pipeline: Pipeline, *, step: int = 1, most: int = 500) -> Iterator[
     if pipeline.num_samples is not None:
         top = min(top, pipeline.num_samples)
     below, above = (size - 1) // step * step, (size // step + 1) * step
-    rules = rules_for(pipeline)
+    cases = cases_for(pipeline)
     for _ in range(most):
         if below < step and above > top:
             return
         down = below >= step and (above > top or size - below <= above - size)
-        yield _row(pipeline, rules, below if down else above)
+        yield _row(pipeline, cases, below if down else above)
         if down:
             below -= step
         else:
@@ -176,9 +177,9 @@ def outwards(pipeline: Pipeline, *, step: int = 1, most: int = 500) -> Iterator[
 
 def downwards(pipeline: Pipeline, top: int, *, most: int = 100) -> Iterator[SweepRow]:
     """Sizes that make steps, the largest first: those without harm, then the others."""
-    rules = rules_for(pipeline)
+    cases = cases_for(pipeline)
     sizes = range(top, max(0, top - most), -1)
-    yield from clean_first(_row(pipeline, rules, size) for size in sizes)
+    yield from clean_first(_row(pipeline, cases, size) for size in sizes)
 
 
 def clean_first(rows: Iterable[SweepRow]) -> Iterator[SweepRow]:

@@ -19,14 +19,15 @@ from accelerate.optimizer import AcceleratedOptimizer
 
 from ...records import Pipeline
 from ..loop_info import Facts, loader_info, version_of
-from ..options import Options
 from .base import AroundLoop
 from .watched_loaders import BatchReader, observe
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
+
+    from ..options import GivenOptions
 
 
 class AccelerateCallback(AroundLoop):
@@ -37,7 +38,7 @@ class AccelerateCallback(AroundLoop):
 
     Args:
         accelerator: the `Accelerator`.
-        logdir, profile, ...: see `batchadvisor.callback.options.Options`.
+        logdir, options: see `batchadvisor.callback.options.Options`.
 
     Attributes:
         record, advice: after the loop.
@@ -50,39 +51,9 @@ class AccelerateCallback(AroundLoop):
         self,
         accelerator: Any,
         logdir: str | Path | None = None,
-        *,
-        profile: bool = True,
-        profile_after: int = 10,
-        profile_steps: int = 3,
-        profile_every: int | None = None,
-        max_profiles: int = 20,
-        with_stack: bool = False,
-        scalars: bool = True,
-        noise_scale: bool = False,
-        noise_every: int = 10,
-        memory_history: bool = False,
-        batch_size: int | None = None,
-        margin: float = 0.05,
-        quiet: bool = False,
+        **options: Unpack[GivenOptions],
     ) -> None:
-        super().__init__(
-            Options(
-                logdir=logdir,
-                profile=profile,
-                profile_after=profile_after,
-                profile_steps=profile_steps,
-                profile_every=profile_every,
-                max_profiles=max_profiles,
-                with_stack=with_stack,
-                scalars=scalars,
-                noise_scale=noise_scale,
-                noise_every=noise_every,
-                memory_history=memory_history,
-                batch_size=batch_size,
-                margin=margin,
-                quiet=quiet,
-            )
-        )
+        super().__init__(logdir, **options)
         self._accelerator = accelerator
         self._reader: BatchReader | None = None
         self._models: list[Any] = []

@@ -5,26 +5,33 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...records import Advice, RunRecord
 from ..options import Options, checked
 from ..watch import Watch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from typing_extensions import Unpack
+
+    from ..options import GivenOptions
 
 
 class Adapter:
     """Base of every callback, beside the framework's own base class.
 
     Args:
-        options: of the callback.
+        logdir, options: see `Options`.
 
     Raises:
         UsageError: an option is wrong.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, logdir: str | Path | None = None, **options: Unpack[GivenOptions]) -> None:
         super().__init__()
-        self._watch = Watch(checked(options))
+        self._watch = Watch(checked(Options(logdir=logdir, **options)))
         self._undo: list[Callable[[], object]] = []
         """Called at the end of the run, the last one first."""
 

@@ -17,7 +17,6 @@ import keras
 from ...records import LoaderInfo, OptimizerInfo, Pipeline
 from ..devices import AllocatorProbe, HostProbe, MemoryProbe
 from ..loop_info import Facts, unknown_loader, version_of
-from ..options import Options
 from ..token_count import TokenCount
 from .base import AroundLoop, local_above
 from .watched_loaders import BatchReader
@@ -25,7 +24,9 @@ from .watched_loaders import BatchReader
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
+
+    from ..options import GivenOptions
 
 
 class KerasCallback(AroundLoop, keras.callbacks.Callback):
@@ -34,7 +35,7 @@ class KerasCallback(AroundLoop, keras.callbacks.Callback):
     In a `with` statement around `fit` it also sees exceptions that no step raised.
 
     Args:
-        logdir, profile, ...: see `batchadvisor.callback.options.Options`.
+        logdir, options: see `batchadvisor.callback.options.Options`.
 
     Attributes:
         record, advice: after the fit.
@@ -46,39 +47,9 @@ class KerasCallback(AroundLoop, keras.callbacks.Callback):
     def __init__(
         self,
         logdir: str | Path | None = None,
-        *,
-        profile: bool = True,
-        profile_after: int = 10,
-        profile_steps: int = 3,
-        profile_every: int | None = None,
-        max_profiles: int = 20,
-        with_stack: bool = False,
-        scalars: bool = True,
-        noise_scale: bool = False,
-        noise_every: int = 10,
-        memory_history: bool = False,
-        batch_size: int | None = None,
-        margin: float = 0.05,
-        quiet: bool = False,
+        **options: Unpack[GivenOptions],
     ) -> None:
-        super().__init__(
-            Options(
-                logdir=logdir,
-                profile=profile,
-                profile_after=profile_after,
-                profile_steps=profile_steps,
-                profile_every=profile_every,
-                max_profiles=max_profiles,
-                with_stack=with_stack,
-                scalars=scalars,
-                noise_scale=noise_scale,
-                noise_every=noise_every,
-                memory_history=memory_history,
-                batch_size=batch_size,
-                margin=margin,
-                quiet=quiet,
-            )
-        )
+        super().__init__(logdir, **options)
         self._data: _Data | None = None
         self._micro_batches = 1
         self._begin_step = 0

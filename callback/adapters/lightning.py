@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from ...records import Pipeline
 from ..loop_info import Facts, loader_info, version_of
-from ..options import Options
 from .base import Adapter
 from .watched_loaders import BatchReader
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from typing_extensions import Unpack
+
+    from ..options import GivenOptions
 
 # Two distributions hold the same Lightning under two names, and their classes are not the same.
 if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
@@ -29,7 +32,7 @@ class LightningCallback(Adapter, Callback):
     """Watches `Trainer.fit`.
 
     Args:
-        logdir, profile, ...: see `batchadvisor.callback.options.Options`.
+        logdir, options: see `batchadvisor.callback.options.Options`.
 
     Attributes:
         record, advice: after the fit.
@@ -41,39 +44,9 @@ class LightningCallback(Adapter, Callback):
     def __init__(
         self,
         logdir: str | Path | None = None,
-        *,
-        profile: bool = True,
-        profile_after: int = 10,
-        profile_steps: int = 3,
-        profile_every: int | None = None,
-        max_profiles: int = 20,
-        with_stack: bool = False,
-        scalars: bool = True,
-        noise_scale: bool = False,
-        noise_every: int = 10,
-        memory_history: bool = False,
-        batch_size: int | None = None,
-        margin: float = 0.05,
-        quiet: bool = False,
+        **options: Unpack[GivenOptions],
     ) -> None:
-        super().__init__(
-            Options(
-                logdir=logdir,
-                profile=profile,
-                profile_after=profile_after,
-                profile_steps=profile_steps,
-                profile_every=profile_every,
-                max_profiles=max_profiles,
-                with_stack=with_stack,
-                scalars=scalars,
-                noise_scale=noise_scale,
-                noise_every=noise_every,
-                memory_history=memory_history,
-                batch_size=batch_size,
-                margin=margin,
-                quiet=quiet,
-            )
-        )
+        super().__init__(logdir, **options)
         self._reader: BatchReader | None = None
         self._global_step = 0
         self._wait_ns = 0

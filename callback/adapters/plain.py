@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...records import LoaderInfo, Pipeline, SourceLine
 from ..event_buffer import MAX_MICRO_BATCHES, STEPPED, UNKNOWN_SIZE
 from ..loop_info import Facts, loader_info, rank_and_world, unknown_loader
-from ..options import Options
 from ..token_count import TokenCount
 from .base import AroundLoop
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
     from ...probes.loader.batch_size_reader import BatchSizeReader
     from ..event_buffer import EventBuffer
+    from ..options import GivenOptions
 
 T = TypeVar("T")
 NO_WATCH = (
@@ -47,7 +47,7 @@ class ProfilingCallback(AroundLoop):
     Args:
         model: tells of normalisation layers and, under `noise_scale`, of gradients.
         optimizer: what trains; found by its first step if not given. Several as a list.
-        logdir, profile, ...: see `batchadvisor.callback.options.Options`.
+        logdir, options: see `batchadvisor.callback.options.Options`.
 
     Attributes:
         record, advice: after the loop.
@@ -62,38 +62,9 @@ class ProfilingCallback(AroundLoop):
         *,
         model: Any = None,
         optimizer: Any = None,
-        profile: bool = True,
-        profile_after: int = 10,
-        profile_steps: int = 3,
-        profile_every: int | None = None,
-        max_profiles: int = 20,
-        with_stack: bool = False,
-        scalars: bool = True,
-        noise_scale: bool = False,
-        noise_every: int = 10,
-        memory_history: bool = False,
-        batch_size: int | None = None,
-        margin: float = 0.05,
-        quiet: bool = False,
+        **options: Unpack[GivenOptions],
     ) -> None:
-        super().__init__(
-            Options(
-                logdir=logdir,
-                profile=profile,
-                profile_after=profile_after,
-                profile_steps=profile_steps,
-                profile_every=profile_every,
-                max_profiles=max_profiles,
-                with_stack=with_stack,
-                scalars=scalars,
-                noise_scale=noise_scale,
-                noise_every=noise_every,
-                memory_history=memory_history,
-                batch_size=batch_size,
-                margin=margin,
-                quiet=quiet,
-            )
-        )
+        super().__init__(logdir, **options)
         self._model = model
         self._given: tuple[Any, ...] = (
             () if optimizer is None else _several(optimizer) if _listed(optimizer) else (optimizer,)

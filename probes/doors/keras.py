@@ -23,7 +23,6 @@ import torch
 
 from ...records import Discovery, InputSize, LengthChoice, LoaderInfo, SourceLine
 from ..devices.device_probe import DeviceProbe
-from ..loader.loader_samples import NO_LOADER, LoaderSamples
 from ..process.orders import WorkOrder
 from ..source.call_site import user_call_site
 from .keras_data import NotSizedError, fit_data
@@ -96,10 +95,6 @@ class KerasDoor:
     def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:  # noqa: ARG002
         """False: nothing comes between Keras and its batches."""
         return False
-
-    def samples(self) -> LoaderSamples | str:
-        """See `Door`."""
-        return NO_LOADER
 
     # inside ----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ every step boundary belongs to the trial runner, which says what the next batch 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -14,9 +15,8 @@ from typing import Any
 
 import torch
 
-from ...records import Discovery, InputSize, LengthChoice
+from ...records import BatchOrder, Discovery, InputSize, LengthChoice
 from ..loader.loader_handle import LoaderHandle, is_training_fetch
-from ..loader.loader_samples import LoaderSamples
 from ..loader.norms import is_compiled
 from ..loader.reading_ahead import reads_ahead
 from ..loader.repeated_inputs import RepeatedInputs
@@ -176,11 +176,6 @@ class LoaderDoor:
         self._substitute, self._aside = substitute, aside
         return True
 
-    def samples(self) -> LoaderSamples | str:
-        """See `Door`."""
-        assert self._primary is not None
-        return self._primary.samples()
-
     # inside ----------------------------------------------------------------------------------
 
     def _note_turn(self, handle: LoaderHandle) -> None:
@@ -266,7 +261,7 @@ class LoaderDoor:
             self._without_gradients = True
             self._num_fed_without = 0
             self.watch.forget_cycles()
-        elif self.watch.num_fetches == 0:
+        elif self.watch.num_fetches == 0 and not self._repeated.undecided:
             self._listener.cannot_steer(
                 f"the script made {self.watch.num_steps} optimizer steps without fetching "
                 "a batch from a DataLoader",
@@ -344,7 +339,28 @@ class LoaderDoor:
             ),
             norm_layers=norms,
             compiled=is_compiled(),
+            order_options=order_options(),
             setup_s=time.monotonic() - self._started_s,
             native_step_s=self.watch.native_step_s / rhythm.pool,
             unavailable={name: reason for name, reason in reasons.items() if reason},
         )
+
+
+def order_options() -> tuple[tuple[BatchOrder, str], ...]:
+    """What the frameworks that the script imported call these orders; nothing is imported here."""
+    options: dict[BatchOrder, str] = {}
+    if "transformers.trainer" in sys.modules:
+        arguments = getattr(
+            sys.modules.get("transformers.training_args"), "TrainingArguments", None
+        )
+        fields = getattr(arguments, "__dataclass_fields__", {})
+        if "train_sampling_strategy" in fields:
+            options["grouped"] = 'TrainingArguments(train_sampling_strategy="group_by_length")'
+        elif "group_by_length" in fields:
+            options["grouped"] = "TrainingArguments(group_by_length=True)"
+    config = getattr(sys.modules.get("trl.trainer.sft_config"), "SFTConfig", None)
+    if "packing" in getattr(config, "__dataclass_fields__", {}):
+        options["packed"] = "SFTConfig(packing=True)"
+        if "grouped" in options:
+            options["grouped"] = options["grouped"].replace("TrainingArguments", "SFTConfig")
+    return tuple(options.items())

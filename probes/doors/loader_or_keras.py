@@ -10,7 +10,6 @@ import torch
 
 from ...records import InputSize, LengthChoice
 from ..loader.loader_handle import LoaderHandle
-from ..loader.loader_samples import LoaderSamples
 from ..loader.token_meter import TokenMeter
 from .keras import KerasDoor
 from .loader import LoaderDoor
@@ -81,10 +80,6 @@ class LoaderOrKerasDoor:
     def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:
         """The script gets what `substitute` makes of each batch."""
         return self._present.replace_batches(substitute, aside)
-
-    def samples(self) -> LoaderSamples | str:
-        """See `Door`."""
-        return self._present.samples()
 
     @property
     def _present(self) -> Door:

@@ -14,7 +14,6 @@ from ...records import Door as DoorName
 from ..devices.device_probe import DeviceProbe
 from ..loader.batch_size_reader import BatchSizeReader
 from ..loader.loader_handle import LoaderHandle
-from ..loader.loader_samples import LoaderSamples
 from ..loader.token_meter import TokenMeter
 from .caught_errors import CaughtErrors
 from .script_watch import ScriptWatch
@@ -82,9 +81,6 @@ class Door(Protocol):
         Args:
             aside: what fetches from loaders run in.
         """
-
-    def samples(self) -> LoaderSamples | str:
-        """What the steered loader draws, to be laid into batches anew; or why that cannot be."""
 
 
 class ScriptDoor(Door, Protocol):

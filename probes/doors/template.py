@@ -16,7 +16,6 @@ import torch
 
 from ...records import Discovery, InputSize, LengthChoice, LoaderInfo
 from ..loader.loader_handle import LoaderHandle, is_training_fetch
-from ..loader.loader_samples import NO_LOADER, LoaderSamples
 from ..loader.model_inputs import AS_ASKED, ModelInputs
 from ..process.orders import WorkOrder
 from ..source.placeholder import command, has_placeholder, source_of, without_placeholder
@@ -55,6 +54,7 @@ class TemplateDoor:
         self._source: LoaderHandle | None = None
         self._micro_batches = 1
         self._proof = AS_ASKED
+        self._loader_tells = False
         self.in_control = False
 
     # what the script does --------------------------------------------------------------------
@@ -89,7 +89,7 @@ class TemplateDoor:
             self.watch.cycles.fetched(handle.ordinal)
             if self.in_control:
                 wait_s = time.perf_counter() - start
-                primary = handle is self._source and self._proof != AS_ASKED
+                primary = handle is self._source and self._loader_tells
                 self._listener.arrived(handle.arrived, handle.proof, wait_s, primary=primary)
         return batch
 
@@ -124,15 +124,11 @@ class TemplateDoor:
         """Batches that do not come from a loader cannot be replaced."""
         return False
 
-    def samples(self) -> LoaderSamples | str:
-        """See `Door`."""
-        return NO_LOADER
-
     # inside ----------------------------------------------------------------------------------
 
     def _tell_what_arrived(self) -> None:
-        if self._source is not None and self._proof != AS_ASKED:
-            return  # the loader told
+        if self._loader_tells:
+            return
         for _ in range(self._micro_batches):
             self._listener.arrived(self._size, self._proof, 0.0, primary=True)
 
@@ -183,7 +179,7 @@ class TemplateDoor:
     def _prove(self, handle: LoaderHandle | None) -> None:
         """A loader or a tensor that shows the size is the proof that the script took it."""
         if handle is not None and handle.arrived == self._size and handle.proof:
-            self._proof = handle.proof
+            self._proof, self._loader_tells = handle.proof, True
         elif self._inputs.lead == self._size:
             self._proof = "shape"
 

@@ -11,7 +11,6 @@ import torch
 
 from ...records import Discovery, Door, InputSize, LengthChoice, LoaderInfo, NormLayers
 from ..loader.loader_handle import LoaderHandle
-from ..loader.loader_samples import NO_LOADER, LoaderSamples
 from ..loader.model_inputs import AS_ASKED, ModelInputs
 from ..process.orders import WorkOrder
 from .declared import Workload, WorkloadError, load
@@ -109,10 +108,6 @@ class WorkloadDoor:
     def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:  # noqa: ARG002
         """A workload makes its batches itself."""
         return False
-
-    def samples(self) -> LoaderSamples | str:
-        """See `Door`."""
-        return NO_LOADER
 
     # inside ----------------------------------------------------------------------------------
 

@@ -41,25 +41,30 @@ class Changes:
         self.other: OtherOptimizer | None = None
 
     def begin(self, variant: Variant, optimizers: Iterable[Optimizer]) -> None:
-        """Undoes the changes so far and makes those of a variant; gradients are gone.
+        """Undoes the changes so far and makes those of a variant.
+
+        Gradients are gone where other parameters train than before.
 
         Raises:
             ValueError: it cannot be made.
         """
+        before = self.trained
         self._undo.close()
         self.text, self.trained, self.gone, self.other = "", self._own, [], None
         optimizers = list(optimizers)
-        self._undo.callback(self._forget_gradients)
         if variant.optimizer:
             self.other = OtherOptimizer(variant.optimizer)
             self._undo.enter_context(_without_state(optimizers))
         if variant.accumulates:
             self._undo.enter_context(_kept_gradients())
         if variant.lora_rank:
+            self._undo.callback(self._forget_gradients)
             self._adapt(variant, optimizers)
         if variant.ranks > 1:
+            self._undo.callback(self._forget_gradients)
             self._shard(variant, optimizers)
-        self._forget_gradients()
+        if self.trained is not self._own or before is not self._own:
+            self._forget_gradients()
 
     # inside ----------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from .cuda_autocast import use_cuda_autocast
 from .cuda_kernels import use_cuda_kernels
+from .cuda_recurrent import use_cuda_recurrent
 
 CHOICE = "_default_to_fused_or_foreach"
 """How torch's optimizers choose between loops, for the parameters that they have."""
@@ -30,6 +31,7 @@ def use_cuda_forms(*, on_fakes: bool = False) -> None:
     functional.dropout = _dropout  # keeps a mask of bytes, where the CPU keeps one of floats
     if on_fakes:
         use_cuda_kernels()
+        use_cuda_recurrent()
         use_cuda_autocast()
     else:
         functional.scaled_dot_product_attention = _attention_without_dropout(

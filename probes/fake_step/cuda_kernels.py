@@ -120,11 +120,14 @@ def _attention(  # noqa: PLR0917  as torch has them
         return _attention(query, key, value, attn_mask, dropout_p, is_causal, scale).squeeze(0)
     width = query.size(-1)
     is_narrow, is_plain = query.dtype in FLASH_TYPES, attn_mask is None and width == value.size(-1)
-    if is_narrow and is_plain and query.dim() == 4 and width <= FLASH_WIDTH:
+    allowed: Any = torch.backends.cuda  # as `sdpa_kernel` of the script set them
+    fits_flash = is_narrow and is_plain and query.dim() == 4 and width <= FLASH_WIDTH
+    if fits_flash and allowed.flash_sdp_enabled():
         scale = width**-0.5 if scale is None else scale
         return _flash(query, key, value, dropout_p, is_causal=is_causal, scale=scale)
     alignment = ALIGNED_BYTES // query.element_size()
-    if query.dim() != 4 or query.dtype is torch.float64 or width % alignment:
+    efficient = allowed.mem_efficient_sdp_enabled() or not allowed.math_sdp_enabled()
+    if query.dim() != 4 or query.dtype is torch.float64 or width % alignment or not efficient:
         return torch.ops.aten._scaled_dot_product_attention_math(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )[0]

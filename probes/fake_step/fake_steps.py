@@ -21,12 +21,14 @@ from ...records import FakeTrial, OpWork, PeakRole, Variant
 from ..windows.optimizer_hooks import listen
 from .changes import Changes
 from .checkpointed_blocks import CheckpointedBlocks
+from .cuda_convolutions import suggested_layout
 from .cuda_reductions import reduction_buffer
 from .fake_values import make_readable
 from .faked_count import FakedCount
 from .large_parameters import LargeParameters
-from .model_tree import local_part
+from .model_tree import parts_of
 from .origins import Origin, origin_here
+from .other_optimizers import fill_history
 from .owners import owners_of
 from .peak_parts import peak_of, peak_outside, peak_parts
 from .step_timeline import step_timeline
@@ -86,9 +88,10 @@ class FakeSteps:
         autocast = variant.bf16 and variant.ranks == 1
         self._autocast = torch.autocast("cpu", torch.bfloat16) if autocast else None
         self._checkpointed.on = variant.checkpointed
-        settled = self._settled and _changed(variant) == _changed(self._variant)
+        settled = self._settled
         if _changed(variant) != _changed(self._variant):
             self._change(variant)
+            settled = settled and self._makes_state()
         settled = settled and batch_size >= self._last_size
         self._count.work = StepWork() if variant in TIMED else None
         self._variant, self._settled = variant, False
@@ -131,6 +134,11 @@ class FakeSteps:
         return tuple(sorted(self._count.first_products.values()))
 
     @property
+    def passing(self) -> tuple[tuple[int, int], ...]:
+        """Where convolutions take workspaces, and how many bytes; see `FakedCount`."""
+        return tuple(self._count.passing)
+
+    @property
     def blocks(self) -> str:
         """That can be checkpointed; see `CheckpointedBlocks.names`."""
         return self._checkpointed.names
@@ -167,9 +175,11 @@ class FakeSteps:
             self._enter()
 
     def empty(self, like: torch.Tensor, shape: list[int]) -> torch.Tensor:
-        """A fake tensor of another shape."""
+        """A fake tensor of another shape, in the same order of memory."""
+        layout = suggested_layout(like)
         with self._count.fakes:
-            return self._count.fakes.from_tensor(like).new_empty(shape)
+            made = self._count.fakes.from_tensor(like).new_empty(shape)
+            return made if layout is None else made.contiguous(memory_format=layout)
 
     def leave(self) -> None:
         """The script fetches a batch, or a step is over."""
@@ -264,6 +274,17 @@ class FakeSteps:
             self._count.hold(self._own)
         self._count.hold([*self._parameters, *_counted_states(self._states())])
 
+    def _makes_state(self) -> bool:
+        """Whether another optimizer got its state without a step of the script's: by the gradients
+        of the last one."""
+        other = self._changes.other
+        if other is None or any(each.grad is None for each in self._parameters):
+            return False
+        with self._count.fakes, self._count:
+            for optimizer in self._optimizers.values():
+                other.make_state(optimizer)
+        return True
+
     def _states(self) -> list[Any]:
         other = self._changes.other
         if other is not None:
@@ -274,6 +295,8 @@ class FakeSteps:
         """A step() that calls that of the class above it comes here twice."""
         self._depth += 1
         self._optimizers[id(optimizer)] = optimizer
+        if self._depth == 1 and self._changes.other is None:
+            fill_history(optimizer)
         if self._depth == 1 and self._changes.other is not None:
             return self._changes.other.before(optimizer, args, kwargs)
         return None
@@ -339,5 +362,6 @@ def _changed(variant: Variant) -> tuple[object, ...]:
 
 
 def _bytes_of(tensors: Iterable[torch.Tensor | None]) -> int:
-    storages = [local_part(each).untyped_storage() for each in tensors if each is not None]
+    given = (part for each in tensors if each is not None for part in parts_of(each))
+    storages = [part.untyped_storage() for part in given]
     return sum({id(storage): storage.nbytes() for storage in storages}.values())

@@ -8,6 +8,7 @@ Arrays for NumPy are full of such a number.
 from __future__ import annotations
 
 from math import isinf
+from operator import ge, gt, le, lt
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ WITH_INDICES = {"max", "min", "sort", "topk"}
 """Operations that return the places of what they return; at one axis each is as of `argmax`."""
 UNWANTED = {"isnan", "isinf", "any", "ne"}
 """Questions that a healthy step answers with no."""
+COMPARED: dict[str, Any] = {"lt": lt, "le": le, "gt": gt, "ge": ge}
 SAME_NUMBER = {
     *("_to_copy", "clone", "detach", "lift_fresh", "alias", "view", "expand", "squeeze"),
     *("_unsafe_view", "permute", "select", "slice", "t", "transpose", "unbind", "unsqueeze"),
@@ -35,15 +37,24 @@ class FakeValues:
 
     def note(self, out: Any, name: str, args: Any) -> None:
         """The operation `name` returned `out`."""
-        if name in SAME_NUMBER and args[0] in self._sources:
+        if name == "_foreach_mul_" and isinstance(args[1], (list, tuple)):
+            for each, number in zip(args[0], args[1], strict=True):
+                self.note(each, "mul_", (each, number))
+        elif name in SAME_NUMBER and args[0] in self._sources:
             for each in out if isinstance(out, (tuple, list)) else (out,):
                 self._sources[each] = self._sources[args[0]]
         elif name in WITH_INDICES and isinstance(out, (tuple, list)):
             self._sources[out[1]] = ("argmax", None)
         elif isinstance(out, torch.Tensor) and (out.numel() == 1 or _is_read_whole(out, name)):
-            filled = args[1] if name == "full" and len(args) > 1 else None
+            filled = self._compared(name, args) if name in COMPARED else _filled(name, args)
             against_infinity = name == "eq" and isinstance(args[1], float) and isinf(args[1])
             self._sources[out] = ("isinf" if against_infinity else name, filled)
+
+    def _compared(self, name: str, args: Any) -> bool | None:
+        """Whether the number that stands for the first is so against the second, if that is one."""
+        if type(args[1]) not in (int, float) or not args[0].is_floating_point():
+            return None
+        return COMPARED[name](self.read(args[0]), args[1])  # type: ignore[no-any-return]
 
     def read(self, tensor: torch.Tensor) -> float:
         """The number that stands for the tensor's.
@@ -63,6 +74,14 @@ class FakeValues:
             return 1
         msg = f"the step reads a whole number that {name or 'an operation'} computed"
         raise NotImplementedError(msg)
+
+
+def _filled(name: str, args: Any) -> float | None:
+    """The number that an operation puts there; a product by a number is that of 1.0."""
+    if len(args) < 2 or name not in {"full", "mul", "mul_"}:
+        return None
+    number = args[1]
+    return number if name == "full" or type(number) is float else None
 
 
 def _is_read_whole(out: torch.Tensor, name: str) -> bool:

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
+from .cuda_convolutions import grouped_workspace
 from .fake_values import FakeValues
 from .known_outputs import KnownOutputs, name_of, tensors_of
 from .large_parameters import FakeMode, LargeParameters
@@ -18,6 +19,7 @@ from .origins import Origin
 from .sharded_updates import local_update
 from .step_work import StepWork
 from .storage_count import StorageCount, is_shared
+from .unknown_shapes import bounded, is_never
 
 DEVICE = torch.ops.prim.device.default
 CPU = torch.device("cpu")
@@ -35,6 +37,8 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         work: takes the operations, if somebody asks for them.
         first_products: how many requests were made when the first product of matrices had its
             output, outside of the backward pass (False) and in it (True), where a GPU has a thread.
+        passing: how many requests were made when an operation took a workspace that is no tensor
+            and is not counted, and its bytes.
 
     Args:
         buffer: bytes that an operation takes only while it runs, by its name and arguments; for a
@@ -51,6 +55,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         self._values = FakeValues()
         self.work: StepWork | None = None
         self.first_products: dict[bool, int] = {}
+        self.passing: list[tuple[int, int]] = []
         self._buffer = buffer
         self._faked_before: Any = WeakIdKeyDictionary()
 
@@ -58,6 +63,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         """See `StorageCount`."""
         super().reset_requests()
         self.first_products.clear()
+        self.passing.clear()
 
     def _faked(self, tensor: torch.Tensor) -> torch.Tensor:
         # Operations on real parameters would be computed, and change them.
@@ -97,17 +103,25 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         if name in UNKNOWN_MEMORY:
             msg = f"nothing says how much memory {name} takes"
             raise NotImplementedError(msg)
-        if any(not isinstance(tensor, FakeTensor) for tensor in tensors):
-            args, kwargs = tree_map_only(torch.Tensor, self._faked, (args, kwargs))
+        if is_never(name, args):
+            return False
+        make = bounded(name, args)
+        if make is not None:
+            out = make(*args, **kwargs)
         else:
-            self.hold(tensors)  # parameters that were fake before
-        out = self._outputs.run(func, args, kwargs)
+            if any(not isinstance(tensor, FakeTensor) for tensor in tensors):
+                args, kwargs = tree_map_only(torch.Tensor, self._faked, (args, kwargs))
+            else:
+                self.hold(tensors)  # parameters that were fake before
+            out = self._outputs.run(func, args, kwargs)
         self._count_all(out)
         if name in PRODUCTS:
             in_backward = torch._C._current_graph_task_id() >= 0
             self.first_products.setdefault(in_backward, len(self.requests))
         if self._buffer is not None and (num_bytes := self._buffer(name, args)):
             self.pass_by(num_bytes)
+        if self._buffer is not None and (num_bytes := grouped_workspace(name, args)):
+            self.passing.append((len(self.requests), num_bytes))
         self._values.note(out, name, args)
         if self.work is not None:
             self.work.note(func, name, args, kwargs, out)

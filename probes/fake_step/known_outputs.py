@@ -116,6 +116,8 @@ class KnownOutputs:
             if kind is FakeTensor:
                 if value.constant is not None or value.fake_mode is not self._fakes:
                     return False
+                if value.layout is not torch.strided:
+                    return False
                 key += (
                     value.dtype,
                     value.shape,

@@ -38,6 +38,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
+        self.cache_enabled = False  # `KnownOutputs` is asked first
 
     def __deepcopy__(self, _memo: Any) -> FakeMode:
         return self

@@ -19,6 +19,15 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
     return held
 
 
+def parts_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """In whose storages it lies: its own, or those of the places and values of a sparse one."""
+    held = local_part(tensor)
+    if held.layout is torch.sparse_coo:
+        with torch.utils._python_dispatch._disable_current_modes():
+            return held._indices(), held._values()
+    return (held,)
+
+
 def roots_of(trained: Iterable[torch.Tensor]) -> list[nn.Module]:
     """Modules that hold some of these parameters and stand in no other module.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import torch
-from torch.optim import SGD, Adafactor, AdamW, Optimizer
+from torch.optim import LBFGS, SGD, Adafactor, AdamW, Optimizer
 
 BLOCK_NUMBERS = 256
 """Numbers that share a scale in a state of 8 bits (bitsandbytes: blocksize)."""
@@ -68,6 +68,36 @@ KINDS: dict[str, Callable[[list[torch.Tensor]], Steps]] = {
 """By the names of records.OptimizerKind."""
 
 
+def fill_history(optimizer: Optimizer) -> None:
+    """What L-BFGS keeps of the steps before it, as much as it ever will.
+
+    It looks at values to decide what it keeps, and grows over as many steps as its history has.
+    """
+    if not isinstance(optimizer, LBFGS):
+        return
+    [group] = optimizer.param_groups
+    parameters, length = group["params"], group["history_size"]
+    state = optimizer.state[parameters[0]]
+    if len(state.get("old_dirs", ())) >= length:
+        return
+    like = parameters[0]
+    num = sum(parameter.numel() for parameter in parameters)
+    state.update(
+        n_iter=1,
+        d=like.new_zeros(num),
+        t=group["lr"],
+        old_dirs=[like.new_zeros(num) for _ in range(length)],
+        old_stps=[like.new_zeros(num) for _ in range(length)],
+        ro=[like.new_ones(()) for _ in range(length)],
+        H_diag=like.new_ones(()),
+        prev_flat_grad=like.new_zeros(num),
+        prev_loss=1.0,
+        al=[None] * length,
+        before=[like.new_zeros(num) for _ in range(2)],  # the loop's own, of the iteration before
+    )
+    state.setdefault("func_evals", 0)
+
+
 class OtherOptimizer:
     """Makes the steps of another kind of optimizer as the script's own are called.
 
@@ -105,6 +135,12 @@ class OtherOptimizer:
         if len(args) > 1:
             return (args[0], then, *args[2:]), kwargs
         return args, {**kwargs, "closure": then}
+
+    def make_state(self, optimizer: Optimizer) -> None:
+        """A step for its state alone, with the gradients that are there."""
+        with torch.no_grad():
+            self._step(optimizer)
+        self.after()
 
     def after(self) -> None:
         """The script's step is over."""

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import flop_registry, shape_wrapper
 
 from ...records import OpWork
 from ..windows.step_flops import WITHOUT_FORMULA, own_formulas, rounds
-from .model_tree import local_part
+from .model_tree import parts_of
 
 MOVES_NOTHING = frozenset(
     {"_unsafe_view", "detach", "alias", "lift_fresh", "empty", "empty_like", "new_empty", "resize_"}
@@ -76,8 +76,10 @@ def _moved(name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> in
 
 def _bytes_of(tensor: torch.Tensor) -> int:
     """An expanded tensor takes no more than its storage has."""
-    part = local_part(tensor)
-    return int(min(part.numel() * part.element_size(), part.untyped_storage().nbytes()))
+    return sum(
+        int(min(part.numel() * part.element_size(), part.untyped_storage().nbytes()))
+        for part in parts_of(tensor)
+    )
 
 
 def _type_of(name: str, given: list[torch.Tensor]) -> str:

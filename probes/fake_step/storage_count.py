@@ -5,13 +5,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .model_tree import local_part
+from .model_tree import local_part, parts_of
 
 BLOCK_BYTES = 512
 """torch's allocator rounds requests up to this (kMinBlockSize of c10/cuda/CUDACachingAllocator)."""
@@ -54,15 +55,15 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def ignore(self, tensors: Iterable[torch.Tensor]) -> None:
         """Never counts the storages of these: they stand for some that are counted already."""
-        for tensor in tensors:
-            storage = local_part(tensor).untyped_storage()
+        for part in chain.from_iterable(map(parts_of, tensors)):
+            storage = part.untyped_storage()
             if storage._cdata not in self._known:
                 self._remember(storage, 0)
 
     def forget(self, tensors: Iterable[torch.Tensor]) -> None:
         """No longer counts these, though they live on: the step would not hold them."""
-        for tensor in tensors:
-            self._end(local_part(tensor).untyped_storage()._cdata)
+        for part in chain.from_iterable(map(parts_of, tensors)):
+            self._end(part.untyped_storage()._cdata)
 
     def pass_by(self, num_bytes: int) -> None:
         """Counts memory that an operation takes and gives back."""
@@ -73,8 +74,8 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def put_last(self, tensors: Iterable[torch.Tensor]) -> None:
         """After the next reset the requests of what lives end with these, in this order."""
-        for tensor in tensors:
-            key = local_part(tensor).untyped_storage()._cdata
+        for part in chain.from_iterable(map(parts_of, tensors)):
+            key = part.untyped_storage()._cdata
             if key in self._known:
                 self._known[key] = self._known.pop(key)
 
@@ -92,13 +93,16 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
         """Of its storage in `requests`; `None` if it takes nothing."""
-        return self._numbers.get(local_part(tensor).untyped_storage()._cdata)
+        return self._numbers.get(parts_of(tensor)[-1].untyped_storage()._cdata)
 
     def number_of_key(self, key: int) -> int | None:
         """The same by the address of the storage, its `_cdata`."""
         return self._numbers.get(key)
 
     def _count(self, tensor: torch.Tensor) -> None:
+        if tensor.layout is torch.sparse_coo:  # a table's gradient of the rows that a batch asked
+            self.hold(parts_of(tensor))
+            return
         if tensor.layout is not torch.strided:
             msg = f"a tensor of layout {tensor.layout} has no single storage to count"
             raise NotImplementedError(msg)

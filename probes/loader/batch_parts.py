@@ -1,4 +1,4 @@
-"""Batches cut into parts: the same samples again, as they came from the loader."""
+"""Batches with other samples in their place, of the kind that the loader makes."""
 
 from __future__ import annotations
 
@@ -24,28 +24,6 @@ class CannotCutError(Exception):
     """The batch is of a kind of which no part can be made; the reason is its text."""
 
 
-def part_of(batch: Any, carriers: Mapping[Path, int], start: int, stop: int) -> Any:
-    """A copy of the samples from `start` up to `stop`; what belongs to no sample is copied whole.
-
-    Args:
-        carriers: the parts of the batch to cut, and along which axis, as `BatchSizeReader` tells
-            them.
-
-    Raises:
-        CannotCutError: nothing carries samples, or the batch is no tensor, mapping or sequence.
-    """
-
-    def cut(value: Any, axis: int) -> Any:
-        """Of a tensor, an array or a list of samples."""
-        wanted: Any = slice(start, stop)
-        if hasattr(value, "shape"):
-            wanted = (slice(None),) * axis + (wanted,)
-        part = value[wanted]
-        return part.detach().clone() if isinstance(part, torch.Tensor) else copy.deepcopy(part)
-
-    return changed(batch, carriers, cut)
-
-
 def grown_to(num_samples: int, batch: Any, carriers: Mapping[Path, int], empty: Empty) -> Any:
     """A batch of so many samples, for a step whose numbers mean nothing.
 
@@ -53,11 +31,12 @@ def grown_to(num_samples: int, batch: Any, carriers: Mapping[Path, int], empty: 
     they can be. Other tensors have no contents.
 
     Args:
-        carriers: see `part_of`.
+        carriers: the parts of the batch that hold samples, and along which axis, as
+            `BatchSizeReader` tells them.
         empty: makes such a tensor, like another one and of this shape.
 
     Raises:
-        CannotCutError: see `part_of`.
+        CannotCutError: nothing carries samples, or the batch is no tensor, mapping or sequence.
     """
 
     def grow(value: Any, axis: int) -> Any:
@@ -78,7 +57,7 @@ def changed(batch: Any, carriers: Mapping[Path, int], change: Change) -> Any:
     """A batch whose parts that carry samples are changed.
 
     Raises:
-        CannotCutError: see `part_of`.
+        CannotCutError: see `grown_to`.
     """
     if not carriers:
         raise CannotCutError(NO_CARRIER)

@@ -24,7 +24,6 @@ from .epochs import Epochs
 from .fresh_iterators import renewed, renewed_over
 from .lengths import Lengths
 from .loader_facts import attribute_size, budget_facts, facts_of, samples_of
-from .loader_samples import LoaderSamples, drawn_by
 from .sample_lengths import SampleLengths
 from .sharing import why_dispatched
 from .taken_sizes import batches_of_a_sampler, how_taken
@@ -218,10 +217,6 @@ class LoaderHandle:
     def why_unordered(self) -> str:
         """Why a trial cannot begin with samples of a chosen length; empty if it can."""
         return why_unknown(self._loader(), self.sample_lengths)
-
-    def samples(self) -> LoaderSamples | str:
-        """What its sampler draws, to be laid into batches anew; why that cannot be."""
-        return drawn_by(self._loader(), self._native, can_steer=not self.cannot_steer)
 
     def begin_trial(self, length: LengthChoice = "", batches_a_step: int = 1) -> None:
         """With the next batch a trial begins.

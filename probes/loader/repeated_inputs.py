@@ -1,4 +1,4 @@
-"""Whether every step trains on the same tensors: then one batch is all there is."""
+"""Whether nobody chooses the batch: steps train on the same tensors, or on a whole episode."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from .batch_structure import MAX_LEAVES, paths
 
 _GRAPHS = ("torch_geometric", "dgl")
 _DEPTH = 4
+MAX_EPISODES = 8
+"""After so many steps with the same number of samples, one by one, that number is a size."""
 
 
 class RepeatedInputs:
-    """Compares what the outermost modules are given in a step with what they got in the last one.
+    """Compares what the outermost modules that train get in a step with what they got in the last.
 
+    What a loss is given, and other modules without parameters that train, is made anew each time.
     The tensors are held meanwhile, so that memory that is used again is not taken for the same. A
     tensor that was written into since counts as another.
+
+    Samples that enter one by one, in another number each time, until a step is made of all of them
+    are an episode, or a sequence: their number is not chosen but found.
     """
 
     def __init__(self) -> None:
@@ -28,6 +34,13 @@ class RepeatedInputs:
         self._now: list[tuple[torch.Tensor, int]] = []
         self._before: list[tuple[torch.Tensor, int]] | None = None
         self._is_same: bool | None = None
+        self._passes = self._singles = 0
+        self._alone: list[int] = []
+
+    @property
+    def undecided(self) -> bool:
+        """Whether more steps may tell: samples entered one by one, in the same number so far."""
+        return 0 < len(self._alone) < MAX_EPISODES and min(self._alone) == max(self._alone) > 1
 
     def step_ended(self) -> None:
         """An optimizer made a step; the first call begins to look."""
@@ -40,6 +53,9 @@ class RepeatedInputs:
         if self._before is not None:
             same = bool(self._now) and _are_same(self._before, self._now)
             self._is_same = same and self._is_same is not False
+        if self._passes:
+            self._alone.append(self._passes if self._singles == self._passes else 0)
+        self._passes = self._singles = 0
         self._before, self._now = self._now, []
 
     def stop(self) -> None:
@@ -49,9 +65,9 @@ class RepeatedInputs:
         self._now, self._before = [], None
 
     def said(self) -> str:
-        """What is repeated; empty where nothing is."""
+        """Why one batch is all there is; empty where nothing shows it."""
         if not self._is_same or not self._before:
-            return ""
+            return self._episodes()
         tensors = [tensor for tensor, _ in self._before if tensor.dim()]
         samples = next((len(tensor) for tensor in tensors if tensor.is_floating_point()), None)
         samples = len(tensors[0]) if samples is None and tensors else samples
@@ -69,12 +85,25 @@ class RepeatedInputs:
 
     # inside ----------------------------------------------------------------------------------
 
-    def _enter(self, _module: Any, inputs: Any) -> None:
+    def _episodes(self) -> str:
+        fewest, most = min(self._alone, default=0), max(self._alone, default=0)
+        if not 0 < fewest < most:
+            return ""
+        return (
+            "each step trains on a whole episode or sequence, item by item "
+            f"({fewest:,} to {most:,} forward passes of one sample for a step), so that its length "
+            "is the batch"
+        )
+
+    def _enter(self, module: Any, inputs: Any) -> None:
         self._depth += 1
-        if self._told_at or not torch.is_grad_enabled():
+        if self._told_at or not torch.is_grad_enabled() or not _trains(module):
             return
         for _, leaf in islice(paths(inputs, (), _DEPTH), MAX_LEAVES):
             if isinstance(leaf, torch.Tensor) and leaf.dim() and not leaf.is_inference():
+                if not self._told_at:
+                    self._passes += 1
+                    self._singles += leaf.dim() == 1 or len(leaf) == 1
                 self._told_at = self._depth
                 self._now.append((leaf, leaf._version))
 
@@ -82,6 +111,10 @@ class RepeatedInputs:
         if self._told_at == self._depth:
             self._told_at = 0
         self._depth -= 1
+
+
+def _trains(module: torch.nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in module.parameters())
 
 
 def _are_same(before: list[tuple[torch.Tensor, int]], now: list[tuple[torch.Tensor, int]]) -> bool:

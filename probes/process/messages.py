@@ -13,9 +13,7 @@ from ...records import (
     FakeTrial,
     FileTouched,
     LoaderInfo,
-    LossCheck,
     OpWork,
-    OrderTrial,
     Parallelism,
     RankPairs,
     Trial,
@@ -79,6 +77,9 @@ class FakeResult(Message, frozen=True, kw_only=True):
         late: numbers of those of them that the first step of a training makes.
         products: before which requests, counted from 0, cuBLAS begins its work: in the forward and
             in the backward pass.
+        passing: before which requests an operation takes memory only while it runs, and how many
+            bytes; see `first_steps.Held`.
+        eager: CUDA would load all kernels at its start, in this process; see `forecast`.
         blocks: see `Estimate`.
         change: what the variant changed, `24 Linear`; empty if there is nothing to say.
         work: operations of the last step; empty where nobody counts them.
@@ -90,6 +91,8 @@ class FakeResult(Message, frozen=True, kw_only=True):
     num_held: int = 0
     late: tuple[int, ...] = ()
     products: tuple[int, ...] = ()
+    passing: tuple[tuple[int, int], ...] = ()
+    eager: bool = False
     work: tuple[OpWork, ...] = ()
     no_work: str = ""
     blocks: str = ""
@@ -97,22 +100,10 @@ class FakeResult(Message, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class OrdersResult(Message, frozen=True, kw_only=True):
-    """The steps in both orders are made, or cannot be."""
-
-    orders: OrderTrial
-
-
 class RecordedResult(Message, frozen=True, kw_only=True):
     """A step was recorded, or was not for this reason."""
 
     reason: str = ""
-
-
-class LossResult(Message, frozen=True, kw_only=True):
-    """The steps on a batch and on its halves are made, or cannot be."""
-
-    check: LossCheck
 
 
 class Progress(Message, frozen=True, kw_only=True):
@@ -135,8 +126,8 @@ class StepSample(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         lost_s: seconds that it lost to something outside the script; 0 for a clean step.
-        delay_s, stolen_s, throttled_s, switches, thread_s, process_s, stops, outside_s: what was
-            counted meanwhile; see windows/step_evidence.py.
+        delay_s, stolen_s, throttled_s, switches, thread_s, process_s, stops, outside_s,
+            collected_s, collections: what was counted meanwhile; see windows/step_evidence.py.
     """
 
     step_s: float
@@ -151,6 +142,8 @@ class StepSample(msgspec.Struct, frozen=True, kw_only=True):
     process_s: float | None = None
     stops: float | None = None
     outside_s: float | None = None
+    collected_s: float = 0.0
+    collections: float = 0
 
 
 class Result(Message, frozen=True, kw_only=True):
@@ -239,8 +232,6 @@ FromWorker = (
     | Progress
     | Result
     | PairsResult
-    | LossResult
-    | OrdersResult
     | FakeResult
     | RecordedResult
     | Raised

@@ -124,32 +124,6 @@ class RunPairs(Message, frozen=True, kw_only=True):
     time_limit_s: float
 
 
-class RunOrders(Message, frozen=True, kw_only=True):
-    """Make steps on the same samples as they are drawn and in batches of like length, in turn.
-
-    Attributes:
-        batch_size: of each batch.
-        num_batches: of each order, at most.
-        time_limit_s: no further step after this long.
-    """
-
-    batch_size: int
-    num_batches: int
-    time_limit_s: float
-
-
-class RunLoss(Message, frozen=True, kw_only=True):
-    """Make the steps that show how the loss reduces a batch; only `RunFake` can follow.
-
-    Attributes:
-        batch_size: of the batch that is halved.
-        time_limit_s: no further step after this long.
-    """
-
-    batch_size: int
-    time_limit_s: float
-
-
 class RunRecorded(Message, frozen=True, kw_only=True):
     """Make some steps and have torch record the memory of the last, on CUDA.
 
@@ -178,7 +152,7 @@ class GoOn(Message, frozen=True):
     """To a process that the script started and that trained nothing: end as you would alone."""
 
 
-ToWorker = WorkOrder | RunTrial | RunPairs | RunLoss | RunOrders | RunRecorded | RunFake | GoOn
+ToWorker = WorkOrder | RunTrial | RunPairs | RunRecorded | RunFake | GoOn
 _to_worker: msgspec.json.Decoder[ToWorker] = msgspec.json.Decoder(ToWorker)
 
 

@@ -16,8 +16,6 @@ from ...records import (
     Discovery,
     Distribution,
     FileTouched,
-    LossCheck,
-    OrderTrial,
     Parallelism,
     RankPairs,
     Trial,
@@ -36,8 +34,6 @@ from .messages import (
     Ended,
     FakeResult,
     Found,
-    LossResult,
-    OrdersResult,
     PairsResult,
     Progress,
     Raised,
@@ -46,7 +42,7 @@ from .messages import (
     Spawning,
     StepSample,
 )
-from .orders import Message, RunFake, RunLoss, RunOrders, RunPairs, RunRecorded, RunTrial, WorkOrder
+from .orders import Message, RunFake, RunPairs, RunRecorded, RunTrial, WorkOrder
 from .process_group import ProcessGroup
 from .script_log import end_of, size_of, waits_for_others
 from .worker_launch import Launched
@@ -175,30 +171,6 @@ class Worker:
         """
         self.send(RunPairs(batch_size=batch_size, time_limit_s=time_limit_s))
         return self._await((PairsResult,), self._silence_s).pairs
-
-    def run_orders(self, batch_size: int, num_batches: int, time_limit_s: float) -> OrderTrial:
-        """Makes steps on the same samples in two orders, in turn.
-
-        Raises:
-            TimeOver: they took longer than they may.
-            WorkerGone: the process is over.
-        """
-        until_s = time.monotonic() + 2 * time_limit_s
-        self.send(
-            RunOrders(batch_size=batch_size, num_batches=num_batches, time_limit_s=time_limit_s)
-        )
-        return self._await((OrdersResult,), self._silence_s, until_s).orders
-
-    def run_loss(self, batch_size: int, time_limit_s: float) -> LossCheck:
-        """Makes the steps that show how the loss reduces a batch.
-
-        Raises:
-            TimeOver: they took longer than they may.
-            WorkerGone: the process is over.
-        """
-        until_s = time.monotonic() + time_limit_s
-        self.send(RunLoss(batch_size=batch_size, time_limit_s=time_limit_s))
-        return self._await((LossResult,), self._silence_s, until_s).check
 
     def run_recorded(self, batch_size: int, path: Path, until_s: float) -> str:
         """Has torch record the memory of a real step into a file, on CUDA.

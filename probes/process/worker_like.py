@@ -10,8 +10,6 @@ from ...records import (
     Discovery,
     Distribution,
     FileTouched,
-    LossCheck,
-    OrderTrial,
     RankPairs,
     Trial,
     Variant,
@@ -73,32 +71,6 @@ class WorkerLike(Protocol):
 
     def end(self) -> None:
         """Ends it; where Ctrl-C cuts this short, another call does the rest."""
-
-
-@runtime_checkable
-class ChecksLoss(WorkerLike, Protocol):
-    """A worker that can show how the loss reduces a batch."""
-
-    def run_loss(self, batch_size: int, time_limit_s: float) -> LossCheck:
-        """Makes the steps that show it.
-
-        Raises:
-            TimeOver: they took longer than they may.
-            WorkerGone: it is over.
-        """
-
-
-@runtime_checkable
-class TriesOrders(WorkerLike, Protocol):
-    """A worker that can give the script the same samples in another order."""
-
-    def run_orders(self, batch_size: int, num_batches: int, time_limit_s: float) -> OrderTrial:
-        """Makes steps in both orders, in turn.
-
-        Raises:
-            TimeOver: they took longer than they may.
-            WorkerGone: it is over.
-        """
 
 
 @runtime_checkable

@@ -32,26 +32,22 @@ _VALID = msgspec.json.Decoder(msgspec.Raw)
 _LITERAL = re.compile(r"(?:true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\Z")
 _LIST_END = re.compile(rb"\}\s*(?:,\s*)?(\])\s*(?:,\s*\"|\}\s*\Z|\Z)")
 _LOOSE = json.JSONDecoder(strict=False, parse_int=len)  # numbers of any length
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SPACE = b", \t\r\n"
 _WINDOW = 1 << 16
 """An event that is not read within so many bytes of its chunk's end waits for the next chunk."""
 _DECODER = codecs.getincrementaldecoder("utf-8")  # it takes a character cut by the window
-_MOST_JOINED = 4
-"""So many pieces are tried as one event when a string looks like the start of an event."""
 
 
-def mend(event: str, *, any_keys: bool = False) -> str | None:
+def mend(event: str) -> str | None:
     """The event with its strings escaped and its bare words replaced by `null`.
 
     Args:
         event: text that begins with `{` and ends with the event's own `}`.
-        any_keys: the object is no event and may have any keys.
 
     Returns:
         Valid JSON of an object, or `None` if the event cannot be understood.
     """
-    text = _rewrite(event.strip(), 0 if any_keys else 1)
+    text = _rewrite(event.strip())
     usable = text is not None and text.startswith("{") and is_valid(text.encode())
     return text if usable else None
 
@@ -65,7 +61,7 @@ def is_valid(text: bytes) -> bool:
         return False
 
 
-def _rewrite(text: str, event_depth: int) -> str | None:
+def _rewrite(text: str) -> str | None:
     parts: list[str] = []
     nesting: list[str] = []
     key_next = False
@@ -73,7 +69,7 @@ def _rewrite(text: str, event_depth: int) -> str | None:
     while position < len(text):
         mark = text[position]
         if mark == '"':
-            pattern = _end_pattern(nesting, event_depth, key_next=key_next)
+            pattern = _end_pattern(nesting, key_next=key_next)
             stop = _string_end(text, position, pattern)
             if stop is None:
                 return None
@@ -95,13 +91,13 @@ def _rewrite(text: str, event_depth: int) -> str | None:
     return None if nesting else "".join(parts)
 
 
-def _end_pattern(nesting: list[str], event_depth: int, *, key_next: bool) -> re.Pattern[str]:
+def _end_pattern(nesting: list[str], *, key_next: bool) -> re.Pattern[str]:
     """What the end of a string looks like at this place."""
     if key_next:
         return _KEY_END
     if nesting and nesting[-1] == "[":
         return _ITEM_END
-    return _EVENT_VALUE_END if len(nesting) <= event_depth else _ARGS_VALUE_END
+    return _EVENT_VALUE_END if len(nesting) <= 1 else _ARGS_VALUE_END
 
 
 def _string_end(text: str, start: int, pattern: re.Pattern[str]) -> int | None:
@@ -182,13 +178,15 @@ class _Walk:
         result, index = self.readable, 0
         while index < len(self.starts) and result.footer is None:
             start = self.starts[index]
-            piece = self.piece(index, index)
+            piece = self.piece(index)
             if piece.startswith(b"{") and is_valid(piece):
                 result.events.append(piece)
             elif piece.startswith(b"]"):
                 result.footer = self.chunk[self.chunk.index(b"]", start) + 1 :]
             elif piece:
-                last = self.difficult(index)
+                last = self.nested(index)
+                if last is None and self.mended(index):
+                    last = index
                 if last is None and not final and len(self.chunk) - start < _WINDOW:
                     result.left = self.chunk[start:]
                     return
@@ -196,20 +194,8 @@ class _Walk:
                 index = index if last is None else last
             index += 1
 
-    def piece(self, first: int, last: int) -> bytes:
-        return self.chunk[self.starts[first] : self.bounds[last]].strip(_SPACE)
-
-    def difficult(self, index: int) -> int | None:
-        """Reads what begins at `index`; returns the last place used, `None` if it is lost."""
-        last = self.nested(index)
-        if last is not None:
-            return last
-        for last in range(index, min(index + _MOST_JOINED, len(self.starts))):
-            if last > index and _is_event(self.piece(last, last)):
-                break
-            if self.mended(index, last, complete=True):
-                return last
-        return index if self.mended(index, index, complete=False) else None
+    def piece(self, index: int) -> bytes:
+        return self.chunk[self.starts[index] : self.bounds[index]].strip(_SPACE)
 
     def nested(self, index: int) -> int | None:
         """A valid event whose arguments hold what looks like events, or that ends the list."""
@@ -231,27 +217,21 @@ class _Walk:
             self.readable.footer = self.chunk[self.chunk.index(b"]", stop) + 1 :]
         return max(bisect.bisect_left(self.starts, stop) - 1, index)
 
-    def mended(self, first: int, last: int, *, complete: bool) -> bool:
+    def mended(self, index: int) -> bool:
         """Mends the text of an event, with the end of the list after it or without."""
-        piece = self.piece(first, last)
+        piece = self.piece(index)
         texts: list[tuple[bytes, bytes | None]] = [(piece, None)]
         texts += [(piece[: m.start() + 1], piece[m.end(1) :]) for m in _LIST_END.finditer(piece)]
         for text, footer in texts:
             plain = text.decode("utf-8", "replace")
             event = plain if _is_event(plain.encode()) else mend(plain)
-            if event is not None and (not complete or _is_complete(event)):
+            if event is not None:
                 self.readable.events.append(event.encode())
                 self.readable.num_mended += 1
                 if footer is not None:
-                    self.readable.footer = footer + self.chunk[self.bounds[last] :]
+                    self.readable.footer = footer + self.chunk[self.bounds[index] :]
                 return True
         return False
-
-
-def _is_complete(event: str) -> bool:
-    """Whether a mended event still has what its kind needs, none of it lost in a string."""
-    fields = _FIELDS.decode(event)
-    return bytes(fields.get("ph", b"")) != b'"X"' or fields.keys() >= {"name", "ts", "dur"}
 
 
 def _is_event(piece: bytes) -> bool:

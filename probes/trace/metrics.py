@@ -95,7 +95,7 @@ class Analysis:
         gpu, operators, steps = self.trace.gpu, self.trace.operators, self.steps
         if len(steps):
             end = max(int(steps.end_ns.max()), int(steps.gpu_end_ns.max()))
-            return max(int(steps.start_ns[0]), self._older_end()), end, "steps"
+            return self._step_windows()[0][0], end, "steps"
         if len(gpu):
             return int(gpu.start_ns.min()), int(gpu.end_ns.max()), "GPU span"
         if len(operators):
@@ -113,6 +113,13 @@ class Analysis:
             return UNKNOWN
         older = ~own & (gpu.start_ns < gpu.start_ns[own].min())
         return int(gpu.end_ns[older].max(initial=UNKNOWN))
+
+    def _step_windows(self) -> list[tuple[int, int]]:
+        windows = self.steps.windows
+        if windows:
+            start, end = windows[0]
+            windows[0] = min(max(start, self._older_end()), end), end
+        return windows
 
     def device_metrics(self, start: int, end: int) -> tuple[DeviceMetrics, ...]:
         """The metrics of all GPUs in a window, nanoseconds as in the trace."""
@@ -215,7 +222,7 @@ class Analysis:
 
     def _step_metrics(self) -> tuple[StepMetrics, ...]:
         steps: HostSteps = self.steps
-        windows = steps.windows
+        windows = self._step_windows()
         parts = self._breakdowns(windows) if windows else []
         metrics = []
         for index, (start, end) in enumerate(windows):

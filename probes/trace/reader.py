@@ -19,7 +19,7 @@ from .builder import Builder
 from .chunks import MOST_UNBROKEN, Chunks
 from .columns import DeviceProperties, Losses, Trace
 from .damaged import find_events
-from .event import Event, lenient_event, whole_number
+from .event import Event, whole_number
 
 _MOST_METADATA = 16 << 20
 _EVENTS = msgspec.json.Decoder(list[Event])
@@ -65,7 +65,15 @@ class _Reader:
         if events.footer is not None:
             self.chunks.close(events.footer)
         self.chunks.push_back(events.left)
-        return [_decode(text) for text in events.events]
+        return [event for event in map(self._decoded, events.events) if event is not None]
+
+    def _decoded(self, text: bytes) -> Event | None:
+        """An event of valid JSON; one whose values are of other types is lost."""
+        try:
+            return _EVENT.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self.num_lost += 1
+            return None
 
     def _trace(self) -> Trace:
         chunks, builder = self.chunks, self.builder
@@ -99,13 +107,6 @@ class _Reader:
         return trace
 
 
-def _decode(text: bytes) -> Event:
-    try:
-        return _EVENT.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return lenient_event(text)
-
-
 def _metadata(text: bytes) -> dict[str, Any]:
     """Keys of the document around the list of events, as far as they are readable."""
     body = text.decode("utf-8", "replace")
@@ -115,20 +116,8 @@ def _metadata(text: bytes) -> dict[str, Any]:
     try:
         metadata = _METADATA.decode("{" + body + "}")
     except (ValueError, RecursionError):
-        return _salvage(body)
+        return {}
     return metadata if isinstance(metadata, dict) else {}
-
-
-def _salvage(body: str) -> dict[str, Any]:
-    """The keys that metrics need, out of text that is no valid JSON as a whole."""
-    fields = {}
-    keys = "deviceProperties|computeProperties|distributedInfo|baseTimeNanoseconds"
-    for match in re.finditer(rf'"({keys})"\s*:\s*', body):
-        try:
-            fields[match.group(1)] = _METADATA.raw_decode(body, match.end())[0]
-        except (ValueError, RecursionError):
-            continue
-    return fields
 
 
 def _devices(metadata: dict[str, Any]) -> dict[int, DeviceProperties]:

@@ -14,13 +14,10 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-import msgspec
-
 from ...errors import UsageError
 from .chunks import MOST_UNBROKEN, Chunks
-from .damaged import ReadableEvents, find_events, is_valid, mend
+from .damaged import ReadableEvents, find_events, is_valid
 
-_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _BETWEEN = b",\n  "
 
 
@@ -111,27 +108,18 @@ def _is_list(chunk: bytes, readable: ReadableEvents) -> bool:
 
 
 def _header(chunks: Chunks) -> bytes:
-    """The document before the list, valid."""
+    """The document before the list; where it is damaged, the least that makes a list of it."""
     header = chunks.header
     if chunks.bare_list or is_valid(header + b"]}"):
         return header
-    mended = mend((header + b"]}").decode("utf-8", "replace"), any_keys=True)
-    if mended is not None and mended.endswith("[]}") and "traceEvents" in _KEYS.decode(mended):
-        return mended.removesuffix("]}").encode()
     return b'{"traceEvents": ['
 
 
 def _footer(chunks: Chunks) -> bytes:
-    """The document after the list, valid."""
+    """The document after the list; where it is damaged, its end alone."""
     footer = chunks.footer
     if chunks.bare_list:
         return footer if footer is not None and not footer.strip() else b"\n"
-    start = b'{"traceEvents": []'
-    if footer is None:
-        return b"}\n"
-    if is_valid(start + footer):
+    if footer is not None and is_valid(b'{"traceEvents": []' + footer):
         return footer
-    mended = mend((start + footer).decode("utf-8", "replace"), any_keys=True)
-    if mended is not None and mended.startswith(start.decode()):
-        return mended.encode().removeprefix(start)
     return b"}\n"

@@ -7,6 +7,7 @@ because the script logs or evaluates keeps its place, one that waited for a core
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import ceil
 from typing import NamedTuple
 
@@ -46,6 +47,18 @@ class TimedStep(NamedTuple):
     evidence: StepEvidence | None = None
     wait_s: float = 0.0
 
+    @property
+    def collected_s(self) -> float:
+        """Seconds of it that full garbage collections took."""
+        if self.evidence is None or not self.evidence.collections:
+            return 0.0
+        return min((1 - LEAST) * self.seconds, self.evidence.collected_s)
+
+    @property
+    def collections(self) -> float:
+        """Full garbage collections in it."""
+        return self.evidence.collections if self.evidence else 0.0
+
 
 class Judged(NamedTuple):
     """Timed steps and what was found about each.
@@ -54,49 +67,131 @@ class Judged(NamedTuple):
         lost_s: seconds that each step lost to something outside, 0 for a clean one.
         known: whether any evidence could be read.
         wait_s: seconds that each step waited for the loader.
+        collected_s: seconds of full garbage collections in each step.
+        collections: their number in each step.
     """
 
     seconds: tuple[float, ...]
     lost_s: tuple[float, ...]
     known: bool
     wait_s: tuple[float, ...] = ()
+    collected_s: tuple[float, ...] = ()
+    collections: tuple[float, ...] = ()
 
     @property
     def computing_s(self) -> list[float]:
-        """Seconds of each step without its wait for the loader.
+        """Seconds of each step without its wait for the loader, nor for garbage collections.
 
-        Workers hand over batches in bursts: what a step waits for them differs, as it should.
+        Workers hand over batches in bursts: what a step waits for them differs, as it should. A
+        collection may fall into the wait.
         """
-        waits = self.wait_s or (0.0,) * len(self.seconds)
-        return [seconds - wait for seconds, wait in zip(self.seconds, waits, strict=True)]
+        nothing = (0.0,) * len(self.seconds)
+        rest = zip(self.seconds, self.wait_s or nothing, self.collected_s or nothing, strict=True)
+        return [seconds - max(wait, collected) for seconds, wait, collected in rest]
+
+    @property
+    def working_s(self) -> list[float]:
+        """Seconds of each step without garbage collections."""
+        collected = self.collected_s or (0.0,) * len(self.seconds)
+        return [seconds - mine for seconds, mine in zip(self.seconds, collected, strict=True)]
 
     @property
     def clean(self) -> list[float]:
-        """Seconds of the clean steps, in order."""
+        """Seconds of the clean steps, in order, without garbage collections."""
         return [
-            seconds for seconds, lost in zip(self.seconds, self.lost_s, strict=True) if not lost
+            seconds for seconds, lost in zip(self.working_s, self.lost_s, strict=True) if not lost
         ]
 
+    @property
+    def collecting(self) -> Collecting:
+        """What collections add to a step on average."""
+        num = sum(self.collections)
+        return Collecting(sum(self.collected_s) / len(self.seconds), num) if num else Collecting()
 
-def judged(steps: Sequence[TimedStep], *, asynchronous: bool = False) -> Judged:
+
+class Collecting(NamedTuple):
+    """Seconds that full garbage collections add to a step on average, and how many were seen.
+
+    They come every so many steps, so that a window may hold one too many or too few.
+    """
+
+    seconds: float = 0.0
+    num: float = 0.0
+
+    def added_to(self, step_s: Spread) -> Spread:
+        """The time of a step with its share of the collections."""
+        if not self.num:
+            return step_s
+        more, apart = self.seconds, self.seconds / max(1.0, self.num)
+        return msgspec.structs.replace(
+            step_s,
+            median=step_s.median + more,
+            low=step_s.low + more - apart,
+            high=step_s.high + more + apart,
+        )
+
+
+def judged(
+    steps: Sequence[TimedStep], *, asynchronous: bool = False, bursts: Sequence[int] = ()
+) -> Judged:
     """Says of each step how much time it lost to something outside the script.
 
     Args:
         asynchronous: the device goes on while its host waits, so that lost time of the host counts
             only where the step was longer for it.
+        bursts: lengths of runs of steps that are judged as one each, all steps in all: where data
+            workers hand over batches in bursts, short steps and long ones belong together, and
+            without some of them the others' mean is that of no training.
     """
     seconds = tuple(step.seconds for step in steps)
     if not seconds:
         return Judged((), (), known=False)
-    whole = [step.seconds for step in steps if not was_stopped(step)]
+    runs = _runs(steps, bursts)
+    together = [_together(run) for run in runs]
+    whole = [step.seconds for step in together if not was_stopped(step)]
     usual_s = quantile(whole, QUARTILE) if whole else 0.0
-    lost = tuple(_lost_s(step, needs_length=asynchronous, usual_s=usual_s) for step in steps)
+    losses = [_lost_s(step, needs_length=asynchronous, usual_s=usual_s) for step in together]
+    lost = tuple(
+        min(lost_s, (1 - LEAST) * step.seconds)
+        for lost_s, run in zip(losses, runs, strict=True)
+        for step in run
+    )
     known = any(
         step.evidence is not None
         and (step.evidence.delay_s is not None or step.evidence.switches is not None)
         for step in steps
     )
-    return Judged(seconds, lost, known, tuple(step.wait_s for step in steps))
+    waits = tuple(step.wait_s for step in steps)
+    if asynchronous:  # the device goes on while its host collects
+        return Judged(seconds, lost, known, waits)
+    return Judged(
+        seconds,
+        lost,
+        known,
+        waits,
+        collected_s=tuple(step.collected_s for step in steps),
+        collections=tuple(step.collections for step in steps),
+    )
+
+
+def _runs(steps: Sequence[TimedStep], bursts: Sequence[int]) -> list[Sequence[TimedStep]]:
+    """The steps in runs of these lengths; each by itself without any."""
+    if not bursts:
+        return [(step,) for step in steps]
+    ends = list(accumulate(bursts))
+    return [steps[end - num : end] for num, end in zip(bursts, ends, strict=True)]
+
+
+def _together(run: Sequence[TimedStep]) -> TimedStep:
+    """The mean of the steps of a run."""
+    if len(run) == 1:
+        return run[0]
+    evidence = [step.evidence for step in run if step.evidence is not None]
+    return TimedStep(
+        sum(step.seconds for step in run) / len(run),
+        StepEvidence.mean(evidence) if len(evidence) == len(run) else None,
+        sum(step.wait_s for step in run) / len(run),
+    )
 
 
 def was_stopped(step: TimedStep) -> bool:
@@ -175,22 +270,23 @@ def step_time(
         spread = spread_of(clean)
         if asynchronous and spread is not None:
             spread = _of_usual_steps(steps, spread)
+        elif spread is not None:
+            spread = steps.collecting.added_to(spread)
         if steps.known or spread is None or spread.relative_half_width <= WIDE:
             return spread, "clean steps" if steps.known else "all steps"
-    every = in_groups(steps.seconds, group) or list(steps.seconds)
+    working_s = steps.working_s
+    every = in_groups(working_s, group) or working_s
     if not every:
         return None, "all steps"
-    alone = [seconds - lost for seconds, lost in zip(steps.seconds, steps.lost_s, strict=True)]
+    alone = [
+        max(LEAST * seconds, seconds - lost)
+        for seconds, lost in zip(working_s, steps.lost_s, strict=True)
+    ]
     spread = quantile_spread(every, QUARTILE)
     assert spread is not None
-    least = min(spread.low, quantile(alone, BOUND))
-    return Spread(
-        median=spread.median,
-        low=max(LEAST * spread.median, least),
-        high=spread.high,
-        num_samples=spread.num_samples,
-        confidence=spread.confidence,
-    ), "low quantile"
+    least = min(spread.low, quantile(in_groups(alone, group) or alone, BOUND))
+    low = max(LEAST * spread.median, least)
+    return steps.collecting.added_to(msgspec.structs.replace(spread, low=low)), "low quantile"
 
 
 def wait_time(
@@ -276,6 +372,8 @@ def quality_of(
         num_slow=len(slow),
         slow_s=sum(slow),
         longest_slow_s=max(slow, default=0.0),
+        num_collections=round(steps.collecting.num),
+        collected_s=steps.collecting.seconds,
         method=method,
         unavailable=unavailable or {},
     )

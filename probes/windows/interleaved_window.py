@@ -54,6 +54,7 @@ class TurnsWindow:
         evidence: reads what the kernel counts about this process; `None` leaves steps unjudged.
         asynchronous: the device goes on while the host waits.
         num_ahead: steps after a change that the script still makes with batches of the size before.
+        num_workers: of the loader. They hand over batches in bursts: a turn is judged as a whole.
         meter: counts the tokens of steps that count; `None` where batches do not pass.
         agree: where ranks keep in step: waits for all and returns what the leading one decided.
         clock: monotonic seconds.
@@ -70,6 +71,7 @@ class TurnsWindow:
         evidence: EvidenceReader | None = None,
         asynchronous: bool = False,
         num_ahead: int = 0,
+        num_workers: int = 0,
         meter: TokenMeter | None = None,
         agree: Callable[[bool], bool] = bool,
         clock: Callable[[], float] = time.perf_counter,
@@ -88,6 +90,7 @@ class TurnsWindow:
         self._deadline_s = deadline_s
         self._evidence = evidence
         self._asynchronous = asynchronous
+        self._in_bursts = num_workers > 1
         self._reading: Reading | None = None
         self._clock = clock
         self._started_s = clock()
@@ -282,10 +285,18 @@ class TurnsWindow:
             for _, steps in turns
         ]
         every = [step for steps in timed for step in steps]
-        judged = clean_steps.judged([step for step, _ in every], asynchronous=self._asynchronous)
+        judged = clean_steps.judged(
+            [step for step, _ in every],
+            asynchronous=self._asynchronous,
+            bursts=[len(steps) for steps in timed if steps] if self._in_bursts else (),
+        )
         work = [held.work for _, held in every if held.work is not None]
         slow = clean_steps.rarely_slow(judged, work if len(work) == len(every) else ())
-        pairs = iter(zip(judged.seconds, judged.lost_s, slow, strict=True))
+        # A collection falls into one turn of many; each step of the size has its share of it.
+        more_s = judged.collecting.seconds
+        pairs = iter(
+            zip([each + more_s for each in judged.working_s], judged.lost_s, slow, strict=True)
+        )
         cells: dict[tuple[int, int], _Cell] = {}
         for (at, steps), known in zip(turns, timed, strict=True):
             judged_steps = itertools.islice(pairs, len(known))

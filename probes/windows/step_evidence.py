@@ -1,4 +1,5 @@
-"""What was counted while a step ran: waiting for a core, switches, CPU time, stolen time, stops.
+"""What was counted while a step ran: waiting for a core, switches, CPU time, stolen time, stops,
+garbage collections.
 
 Read between steps, never inside one. A reading costs a few microseconds; what costs more (all
 threads of the process, the machine's counters) is read only as often as it stays below a thousandth
@@ -8,11 +9,12 @@ of the time. Linux has all of it; what a system does not have is `None` and name
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .stops import StopCounter
 
@@ -41,6 +43,9 @@ class StepEvidence(NamedTuple):
         outside_s: core-seconds that processes outside the run used. A thread that waited longer
             waited for its own kind: that is what the step costs on this machine. `None` where
             nobody counts that.
+        collected_s: seconds of full collections of Python's garbage collector, which walk every
+            object of the process.
+        collections: their number.
     """
 
     delay_s: float | None = None
@@ -51,12 +56,23 @@ class StepEvidence(NamedTuple):
     process_s: float | None = None
     stops: float | None = None
     outside_s: float | None = None
+    collected_s: float = 0.0
+    collections: float = 0
+
+    @classmethod
+    def mean(cls, steps: Sequence[StepEvidence]) -> StepEvidence:
+        """What was counted in each of several steps on average; unknown where one is."""
+        means: list[Any] = [
+            None if None in values else sum(values) / len(steps)
+            for values in zip(*steps, strict=True)
+        ]
+        return cls(*means)
 
     def per(self, parts: int) -> StepEvidence:
         """The share of one of several equal steps that were counted together."""
         if parts == 1:
             return self
-        shares = [None if value is None else value / parts for value in self]
+        shares: list[Any] = [None if value is None else value / parts for value in self]
         return StepEvidence(*shares)
 
 
@@ -72,6 +88,39 @@ class Reading(NamedTuple):
     stops: int | None
     at_s: float = 0.0
     outside_cores: float | None = None
+    collected_s: float = 0.0
+    collections: int = 0
+
+
+class CollectionTimer:
+    """Times the full collections of Python's garbage collector; close it.
+
+    They come once in many steps, and take as long as there are objects in the process, so that they
+    are told apart from a step's own time. What the young generations take is a part of each step.
+    """
+
+    OLDEST = 2
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.count = 0
+        self._began_s: float | None = None
+        gc.callbacks.append(self._collects)
+
+    def close(self) -> None:
+        """Counts no more."""
+        with contextlib.suppress(ValueError):  # the script may have emptied the list
+            gc.callbacks.remove(self._collects)
+
+    def _collects(self, phase: str, info: Mapping[str, int]) -> None:
+        if info.get("generation") != self.OLDEST:
+            return
+        if phase == "start":
+            self._began_s = time.perf_counter()
+        elif self._began_s is not None:
+            self.seconds += time.perf_counter() - self._began_s
+            self.count += 1
+            self._began_s = None
 
 
 class EvidenceReader:
@@ -110,6 +159,7 @@ class EvidenceReader:
         self._stolen_s: float | None = None
         self._throttled_s: float | None = None
         self._stops = None if paced else StopCounter()
+        self._collections = CollectionTimer()
         self.unavailable: dict[str, str] = {}
         self.renew()
         if not self._delays:
@@ -150,10 +200,13 @@ class EvidenceReader:
             stops=None if self._stops is None else self._stops.count,
             at_s=now_s,
             outside_cores=None if self._outside_cores is None else self._outside_cores(),
+            collected_s=self._collections.seconds,
+            collections=self._collections.count,
         )
 
     def close(self) -> None:
         """Closes the files."""
+        self._collections.close()
         if self._stops is not None:
             self._stops.close()
         self._close([*self._files.values(), *self._throttled])
@@ -205,6 +258,8 @@ def between(start: Reading, end: Reading) -> StepEvidence:
         process_s=end.process_s - start.process_s,
         stops=None if end.stops is None or start.stops is None else end.stops - start.stops,
         outside_s=None if cores is None else cores * (end.at_s - start.at_s),
+        collected_s=end.collected_s - start.collected_s,
+        collections=end.collections - start.collections,
     )
 
 

@@ -11,6 +11,7 @@ from ..process.messages import StepSample
 from . import clean_steps
 from .timed_step import Step, sampled
 from .token_rates import StepMeans, means_of
+from .warm_up import WarmUp
 
 MAX_SAMPLES = 30
 PATIENCE = 2
@@ -71,12 +72,10 @@ class TimedSteps:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def begin(self, shortest_s: float) -> None:
-        """Timing starts.
-
-        Args:
-            shortest_s: seconds of the shortest step of the warm-up.
-        """
+    def begin(self, warm_up: WarmUp) -> None:
+        """Timing starts after these steps."""
+        burst = self._burst
+        shortest_s = warm_up.shortest_s if burst == 1 else warm_up.mean_s(burst)
         group = max(1, min(MAX_STEPS_A_SAMPLE, ceil(self._min_sample_s / shortest_s)))
         whole = self._burst * ceil(group / self._burst)
         affordable = self._least * whole * shortest_s <= self._time_limit_s
@@ -190,4 +189,6 @@ class TimedSteps:
             clean_steps.TimedStep(step.elapsed_s or 0.0, step.evidence, step.wait_s)
             for step in self._finished(micro_batches)
         ]
-        return clean_steps.judged(steps, asynchronous=self._asynchronous)
+        whole, rest = divmod(len(steps), self._burst)
+        bursts = [self._burst] * whole + [rest] * bool(rest) if self._burst > 1 else []
+        return clean_steps.judged(steps, asynchronous=self._asynchronous, bursts=bursts)

@@ -37,6 +37,11 @@ class WarmUp:
         """Seconds of the shortest step, never 0."""
         return max(min(self._seconds), 1e-9)
 
+    def mean_s(self, num: int) -> float:
+        """Seconds of the last `num` steps on average, or of all that there are, never 0."""
+        last = self._seconds[-num:]
+        return max(sum(last) / len(last), 1e-9)
+
     def add(self, seconds: float) -> None:
         """A step ended."""
         self._seconds.append(seconds)

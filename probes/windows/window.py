@@ -303,7 +303,7 @@ class Window:
             return True
         if self._agree(self._warm_up.is_settled(self._spent_s())):
             self.phase = "timing"
-            self._timed.begin(self._warm_up.shortest_s)
+            self._timed.begin(self._warm_up)
             if self._evidence is not None:
                 self._evidence.renew()  # the threads that compute exist by now
             self._timing_started_s = self._clock()

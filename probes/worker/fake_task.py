@@ -13,6 +13,7 @@ from ..process.messages import FakeResult
 from ..process.orders import RunFake
 from .supervisor_line import wait_for_the_end
 from .task import Boundary, TaskContext
+from .versions import loads_all_kernels
 
 if TYPE_CHECKING:
     from ..fake_step.fake_steps import FakeSteps
@@ -95,6 +96,8 @@ class FakeTask:
                 num_held=steps.num_held,
                 late=steps.late,
                 products=steps.products,
+                passing=steps.passing,
+                eager=loads_all_kernels(),
                 blocks=steps.blocks,
                 change=steps.change,
                 work=steps.work,

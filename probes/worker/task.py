@@ -1,4 +1,4 @@
-"""What the supervisor asks of a running script: a trial, pairs of steps, or a look at the loss."""
+"""What the supervisor asks of a running script: a trial, pairs of steps, or fake steps."""
 
 from __future__ import annotations
 

@@ -26,8 +26,6 @@ from ..process.messages import CannotSteer, Found, Progress
 from ..process.orders import (
     Lockstep,
     RunFake,
-    RunLoss,
-    RunOrders,
     RunPairs,
     RunRecorded,
     RunTrial,
@@ -36,8 +34,6 @@ from ..process.orders import (
 from ..source.call_site import user_files
 from .fake_task import FakeTask, Kept
 from .kept_steps import KeptSteps
-from .loss_task import LossTask
-from .orders_task import OrdersTask
 from .pair_task import PairTask
 from .parallelism import recognise
 from .record_task import RecordTask
@@ -190,16 +186,10 @@ class TrialRunner:
 
     # inside ----------------------------------------------------------------------------------
 
-    def _task_for(
-        self, message: RunTrial | RunPairs | RunLoss | RunOrders | RunRecorded | RunFake
-    ) -> Task:
+    def _task_for(self, message: RunTrial | RunPairs | RunRecorded | RunFake) -> Task:
         context = self._context()
         if isinstance(message, RunPairs):
             return PairTask(message, context)
-        if isinstance(message, RunLoss):
-            return LossTask(message, context)
-        if isinstance(message, RunOrders):
-            return OrdersTask(message, context)
         if isinstance(message, RunRecorded):
             return RecordTask(message, context)
         if isinstance(message, RunFake):

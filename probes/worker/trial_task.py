@@ -202,6 +202,7 @@ class TrialTask:
             evidence=self._evidence,
             asynchronous=context.is_asynchronous,
             num_ahead=context.loop.num_queued,
+            num_workers=context.loop.discovery.primary.num_workers,
             meter=context.door.meter,
             agree=context.agree,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 
 from ... import __version__
@@ -19,3 +20,19 @@ def versions() -> Versions:
         cuda=torch.version.cuda,
         platform=platform.platform(),
     )
+
+
+LAZY_SINCE = (11, 7)
+"""CUDA that can load kernels as they run; torch asks for it."""
+
+
+def loads_all_kernels() -> bool:
+    """Whether CUDA would load every kernel at its start in this process, needed or not.
+
+    A torch without CUDA stands for one that loads them as they run.
+    """
+    import torch
+
+    cuda = torch.version.cuda
+    known = tuple(map(int, cuda.split(".")[:2])) if cuda else LAZY_SINCE
+    return os.environ.get("CUDA_MODULE_LOADING", "").upper() == "EAGER" or known < LAZY_SINCE

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
+from itertools import chain
 
-FLAGS = {
-    *("--json", "--debug", "--keep-effective-batch", "--worst-case", "--dry-run", "--no-profile"),
-    *("--stacks", "--quiet", "--template", "--workload", "-m"),
-}
-WITH_A_VALUE = {
-    *("--goal", "--memory-margin", "--tolerance", "--budget", "--max-batch", "--start", "--sizes"),
-    "--multiple-of",
-    *("--device", "--gpus", "--memory-limit", "--nproc-per-node", "--loader"),
-    *("--profile-schedule", "--output", "--resume", "--timeout"),
-    *("--set", "--engine", "--gres", "--slurm-options", "--time-limit"),
-}
 NOT_AGAIN = {"--loader", "--output", "--resume", "--template", "-m"}
 """Not taken over into a command that starts a script in another way: it says these itself, or they
 would fail there, as a folder that holds a run by then.
 """
 _RUN = "batchadvisor run "
-SHORT = {"-o": "--output", "-q": "--quiet", "-m": "-m"}
-"""The options of `cli/run.py`; a test compares them."""
+SHORT = {"-o": "--output", "-q": "--quiet"}
+FREE = "--slurm-options"
+"""The option whose value may begin with a dash."""
 
 
 def options_as_typed(
@@ -30,8 +21,8 @@ def options_as_typed(
 ) -> list[str]:
     """The words between the verb and the script, in the order in which they were typed.
 
-    What is no option of the command is left out. Of an option that was typed twice, the last value
-    counts.
+    Of an option that was typed twice, the last value counts. The command was run, so that each word
+    with a dash begins an option that exists, and what follows is its value.
 
     Args:
         command: `batchadvisor run`, its options, and the script with its arguments.
@@ -44,7 +35,7 @@ def options_as_typed(
     >>> options_as_typed("batchadvisor run -qo out --goal=knee -- a.py".split(), 1)
     ['-q', '-o', 'out', '--goal=knee']
     """
-    typed = dict(_options(command[2 : len(command) - num_script_words]))
+    typed = _options(command[2 : len(command) - num_script_words])
     return [word for name, words in typed.items() if name not in leave_out for word in words]
 
 
@@ -72,32 +63,24 @@ def with_options_typed(remedy: str, command: Sequence[str], num_script_words: in
     return f"{ahead}{run}{words}{proposed}{end} It was not tried."
 
 
-def _options(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+def _options(words: Sequence[str]) -> dict[str, list[str]]:
     """Each option by its long name, with its words."""
-    left = iter(words)
-    for word in left:
+    typed: dict[str, list[str]] = {}
+    name = ""
+    for word in chain.from_iterable(map(_apart, words)):
         if word == "--":
-            return
-        name = word.partition("=")[0]
-        if name in FLAGS or (name in WITH_A_VALUE and name != word):
-            yield name, [word]
-        elif name in WITH_A_VALUE:
-            yield name, [word, *_next(left)]
-        elif word.startswith("-") and not word.startswith("--"):
-            yield from _cluster(word[1:], left)
+            break
+        if word.startswith("-") and typed.get(name) != [FREE]:
+            name = SHORT.get(word, word.partition("=")[0])
+            typed[name] = [word]
+        elif name:
+            typed[name].append(word)
+    return typed
 
 
-def _cluster(letters: str, left: Iterator[str]) -> Iterator[tuple[str, list[str]]]:
-    """The short options of a word such as `-qo` or `-oout`."""
-    for place, letter in enumerate(letters, 1):
-        name = SHORT.get(f"-{letter}")
-        if name in WITH_A_VALUE:
-            value = [letters[place:]] if letters[place:] else _next(left)
-            yield name, [f"-{letter}", *value]
-            return
-        if name is not None:
-            yield name, [f"-{letter}"]
-
-
-def _next(left: Iterator[str]) -> list[str]:
-    return [word for word in [next(left, None)] if word is not None]
+def _apart(word: str) -> list[str]:
+    """The short options of a word such as `-qo` or `-oout`; of them, -o has a value."""
+    flags, output, value = word[1:].partition("o")
+    if not word.startswith("-") or word.startswith("--") or not set(flags) <= {"q", "m"}:
+        return [word]
+    return [*(f"-{flag}" for flag in flags), *(["-o"] if output else []), *filter(None, [value])]

@@ -6,8 +6,9 @@ import msgspec
 
 from ...advisor.measured.following import NotFollowed, not_followed
 from ...errors import RunError
+from ...probes.source.named_size import SizePlace, find_size
 from ...probes.source.number_place import place_of_number
-from ...probes.source.placeholder import command, flag_of_placeholder, without_placeholder
+from ...probes.source.placeholder import command, flag_of_placeholder, proposal, without_placeholder
 from ...probes.source.script_options import PLACEHOLDER
 from ...records import BatchSizeSource, RunRecord, Trial
 from ..recording.record_writer import RecordWriter
@@ -53,15 +54,32 @@ def vain_error(record: RunRecord, vain: NotFollowed, options: RunOptions) -> Run
         f"every step trained on {_shown(vain.shape)} both times (the first tensor that entered "
         f"{'the model' if vain.entered.inputs else 'the loss'})."
     )
-    found = place_of_number(options.script, vain.shape, module=options.module, besides=flag)
-    if found is None:
-        seems = ""
-    else:
-        named = "" if found[1].option is None else f" of {found[1].option}"
-        seems = f" {found[1].place} may set it: {found[1].before}{named}."
+    known = _typed(vain, options, flag)
+    found = known or place_of_number(
+        options.script, vain.shape, module=options.module, besides=flag
+    )
+    seems = "" if found is None else f" {_seems(found[1])}"
     if template:
         return RunError(what, f"{_to_type(found, options)}{seems}")
+    if known is not None:
+        seems += f" {proposal(options.known_script, forced=True)}"
     return RunError(what, f"{_of_a_loader(record)}{seems}")
+
+
+def _seems(source: BatchSizeSource) -> str:
+    if source.place is None:
+        return f"{source.before} on the command line may set it."
+    named = "" if source.option is None else f" of {source.option}"
+    return f"{source.place} may set it: {source.before}{named}."
+
+
+def _typed(vain: NotFollowed, options: RunOptions, flag: str) -> tuple[str, BatchSizeSource] | None:
+    """The option that was typed with a number of what arrived, and is called like a batch size."""
+    place = find_size(options.known_script)
+    if not isinstance(place, SizePlace) or place.source.place is not None:
+        return None
+    typed = place.number in vain.shape and place.source.option != flag
+    return (place.name, place.source) if typed else None
 
 
 def _to_type(found: tuple[str, BatchSizeSource] | None, options: RunOptions) -> str:

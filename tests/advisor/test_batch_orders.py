@@ -4,7 +4,7 @@ import random
 from statistics import fmean
 
 import pytest
-from batchadvisor.advisor.explain.token_findings import GROUPED_CODE, HIGH_PADDING
+from batchadvisor.advisor.explain.token_findings import GROUPED_CODE, HIGH_PADDING, padding
 from batchadvisor.advisor.measured.batch_orders import order_estimates
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.position_law import position_law
@@ -43,7 +43,7 @@ def share(steps):
     return 1 - sum(step.real for step in steps) / sum(step.positions for step in steps)
 
 
-def measurements(steps, lengths=LENGTHS, **loader):
+def measurements(steps, lengths=LENGTHS, order_options=(), **loader):
     stride = max(1, len(lengths) // 200)
     shown = sorted(lengths)[stride // 2 :: stride]
     tokens = Tokens(
@@ -62,7 +62,11 @@ def measurements(steps, lengths=LENGTHS, **loader):
         ),
     )
     trial = trial_of(SIZE, fmean(step.step_s for step in steps), tokens=tokens)
-    discovery = discovery_of(native=SIZE, loader=loader_of(20_000, batch_size=SIZE, **loader))
+    discovery = discovery_of(
+        native=SIZE,
+        loader=loader_of(20_000, batch_size=SIZE, **loader),
+        order_options=order_options,
+    )
     return Measurements.of(record_of(numbered(trial), discovery=discovery))
 
 
@@ -178,6 +182,23 @@ class TestOrders:
         packed = order_estimates(measurements(steps, lengths), SIZE).orders[-1]
         assert packed.order == "packed"
         assert packed.padding_share < 0.05
+
+
+class TestRemedy:
+    """The order that pays the most, and the one with lines to paste."""
+
+    def test_for_a_loop_of_the_users_own(self):
+        (finding,) = padding(measurements(drawn(SIZE, 48)), SIZE)
+        assert finding.remedy.startswith("predicted, not tried: samples packed end to end, by a")
+        assert finding.remedy.endswith("; or samples of like length in a batch, by a batch sampler")
+        assert "GroupedByLength(lengths, 16)" in finding.code[-1]
+
+    def test_a_framework_has_its_own_name_for_it(self):
+        option = "TrainingArguments(group_by_length=True)"
+        known = measurements(drawn(SIZE, 48), order_options=(("grouped", option),))
+        (finding,) = padding(known, SIZE)
+        assert finding.remedy.endswith(f"; or samples of like length in a batch: {option}")
+        assert finding.code == ()
 
 
 def test_the_printed_sampler_takes_the_padding_away():

@@ -257,7 +257,9 @@ class TestChoice:
         advice = advise(record_of(numbered(*trials)))
         assert advice.recommended.batch_size == 8
         assert (advice.standing, advice.considered) == ("too noisy", None)
-        assert advice.headline == "Keep batch size 8: too noisy to tell whether another is better"
+        rate = "42\N{EN DASH}800 samples/s"
+        told = f"Keep batch size 8: {rate}, too noisy to tell whether another is better"
+        assert advice.headline == told
         assert "do not tell whether another size is better than the script's own 8" in advice.reason
         assert advice.change == "nothing to change"
 

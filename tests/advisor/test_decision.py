@@ -26,7 +26,7 @@ from batchadvisor.records import Choice, Goal, Observed, Spread, Standing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..on_paper import exactly, record_of, trial_of
+from ..on_paper import discovery_of, exactly, record_of, trial_of
 from .decisions import DOUBTS, KNEES, OF_THE_OWN_SIZE, RECORDS, STEPS, of, searched
 
 WITHOUT_A_SIZE = (*get_args(OfNothing), NotCompared, NothingLarger)
@@ -90,6 +90,18 @@ class TestRules:
 
 
 class TestDecision:
+    @pytest.mark.parametrize("kind", ["knee", "throughput", "memory"])
+    def test_no_size_above_the_dataset(self, kind):
+        """However fast it ran on samples that it saw more than once."""
+        asked = (trial_of(8, 0.1), trial_of(200, 0.11), trial_of(900, 0.12))
+        discovery = discovery_of(num_samples=300)
+        record = of(*asked, discovery=discovery, goal=Goal(kind=kind, sizes=(8, 200, 900)))
+        assert decided(record).size == 200
+        advice = advise(record)
+        assert "900" not in advice.headline
+        (above,) = (each for each in advice.findings if each.rule == "size.above_data")
+        assert "batch 900: larger than the dataset, whose epoch has 300" in above.message
+
     def test_kept_for_the_own_size(self):
         for name, considered in (("NotBetter", 32), ("TooNoisy", 12)):
             decision = decided(OF_THE_OWN_SIZE[name])

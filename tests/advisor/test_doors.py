@@ -48,6 +48,22 @@ class TestCost:
         budget = Budget(Measurements.of(record))
         assert budget.trial_s(fresh) - budget.trial_s(request) == pytest.approx(7.0 - setup_s)
 
+    @pytest.mark.parametrize(("search_s", "next_size"), [(8.0, 32), (12.5, None)])
+    def test_a_second_size_comes_before_a_confirmation(self, search_s, next_size):
+        """One process takes 4 s of 15: another is started where it ends in time, for nothing else
+        tells whether a larger batch pays.
+        """
+        discovery = discovery_of(native=8, door="template", setup_s=4.0)
+        record = record_of(
+            [trial_of(8, 0.01)], discovery=discovery, goal=Goal(budget_s=15), search_s=search_s
+        )
+        step = next_trial(record)
+        assert getattr(step, "batch_size", None) == next_size
+        if next_size is None:
+            assert advise(record_of([trial_of(8, 0.01)], discovery=discovery,
+                                    goal=Goal(budget_s=15), search_s=search_s,
+                                    stop_reason=step.reason)).recommended is None  # fmt: skip
+
     def test_a_pool_is_trained_on_before_the_size_changes(self):
         request = TrialRequest(batch_size=8, kind="timed")
         single, eight = (

@@ -86,3 +86,13 @@ def test_a_size_that_is_shown():
     assert shows(entered((35, 8)), 8)
     assert shows(Entered(loss=((8, 3),)), 8)
     assert not shows(SAME, 8)
+
+
+def test_the_loader_saw_that_another_size_arrived():
+    """An item of the data set is a whole batch, and the collate function takes the first alone."""
+    own = trial(1, SAME)
+    other = trial(4, SAME, outcome="wrong_size", arrived_batch_size=1)
+    assert (not_followed([own, other]).smaller, not_followed([own, other]).larger) == (1, 4)
+    grown = trial(4, entered((128, 10)), outcome="wrong_size", arrived_batch_size=1)
+    assert not_followed([own, grown]) is None
+    assert not_followed([own, trial(4, SAME, outcome="exception")]) is None

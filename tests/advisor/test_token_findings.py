@@ -3,9 +3,9 @@
 import pytest
 from batchadvisor.advisor.explain.token_findings import HIGH_PADDING, padding
 from batchadvisor.advisor.measured.measurements import Measurements
-from batchadvisor.records import OrderTrial, Tokens
+from batchadvisor.records import Tokens
 
-from ..on_paper import discovery_of, exactly, numbered, record_of, trial_of
+from ..on_paper import discovery_of, numbered, record_of, trial_of
 
 
 def findings(*trials, size=64):
@@ -55,54 +55,3 @@ def test_the_trial_that_counted_most_speaks():
 def test_an_undisturbed_trial_comes_first():
     (finding,) = findings(trial(0.3, num_batches=5), trial(0.4, num_batches=90, doubts=("noise",)))
     assert "30%" in finding.message
-
-
-def tried(gain, half_width=0.1, options=(), **changes):
-    ratio = exactly(gain, half_width)
-    values = {
-        "batch_size": 64,
-        "num_batches": 40,
-        "drawn_per_s": exactly(100.0),
-        "grouped_per_s": exactly(100.0 * gain),
-        "drawn_padding": 0.5,
-        "grouped_padding": 0.04,
-        "gain": ratio,
-        "options": options,
-    }
-    return OrderTrial(**{**values, **changes})
-
-
-def after(orders):
-    record = record_of(numbered(trial(0.5)), discovery=discovery_of(native=64), orders=orders)
-    (finding,) = padding(Measurements.of(record), 64)
-    return finding
-
-
-class TestTried:
-    def test_a_gain_has_its_lines(self):
-        finding = after(tried(1.5))
-        assert "x1.50 the real tokens per second (x1.35 to x1.65), 4% padding" in finding.message
-        assert finding.remedy.startswith("tried: samples of like length")
-        assert "GroupedByLength(lengths, 64)" in finding.code[-1]
-
-    def test_a_framework_has_its_own_name_for_it(self):
-        option = "TrainingArguments(group_by_length=True)"
-        finding = after(tried(1.5, options=(("grouped", option),)))
-        assert finding.remedy.endswith(option)
-        assert finding.code == ()
-
-    def test_noise_is_no_gain(self):
-        finding = after(tried(1.04))
-        assert "too noisy to tell" in finding.message
-        assert finding.remedy == ""
-
-    def test_what_loses_is_no_remedy(self):
-        assert after(tried(0.8)).remedy == ""
-
-    def test_why_it_was_not_tried(self):
-        finding = after(OrderTrial(batch_size=64, reason="the dataset is iterable"))
-        assert "were not tried: the dataset is iterable" in finding.message
-        assert finding.remedy == ""
-
-    def test_of_another_size_nothing_is_said(self):
-        assert "tried" not in after(tried(1.5, batch_size=8)).message

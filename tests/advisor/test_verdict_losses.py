@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from batchadvisor.advisor.explain.limits import HOST_PACES_LOSS, HOST_PACES_WAIT, losses_of
-from batchadvisor.advisor.explain.remedies import remedy_of
+from batchadvisor.advisor.explain.remedies import Workers, remedy_of
 from batchadvisor.advisor.explain.verdict import verdict_at, verdict_of
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.scaling import Scaling
@@ -210,8 +210,8 @@ class TestRemedies:
         short = msgspec.structs.replace(profile_of(), short_kernel_pct=50.0)
         assert "more of the step inside CUDA graphs" in remedy_of("host", graphs)
         assert "most kernels are short" in remedy_of("host", short)
-        assert "num_workers=4" in remedy_of("input", None, 0)
-        assert "more workers" in remedy_of("input", None, 2)
+        assert "num_workers=4" in remedy_of("input", None, Workers(0))
+        assert "more workers" in remedy_of("input", None, Workers(2))
 
     @pytest.mark.parametrize(
         ("num_cores", "num_workers", "words"),
@@ -227,6 +227,24 @@ class TestRemedies:
         verdict = verdict_of(None, wait=0.6, num_workers=num_workers, num_cores=num_cores)
         assert words in verdict.remedy
         assert "pin_memory" not in verdict.remedy
+
+    @pytest.mark.parametrize(
+        ("num_cores", "num_workers", "words"),
+        [
+            (2, 0, "num_workers=2 (2 cores), pin_memory"),
+            (2, 2, "the host has 2 cores, so that more workers add little"),
+            (16, 1, "num_workers=4 (16 cores), pin_memory"),
+            (16, 8, "more workers (num_workers) (16 cores), pin_memory"),
+            (16, 16, "the host has 16 cores"),
+        ],
+    )
+    def test_workers_that_feed_a_gpu(self, num_cores, num_workers, words):
+        for profile in (None, profile_of(input=50.0), Profile(unrecorded="no GPU in it")):
+            verdict = verdict_of(
+                profile, wait=0.6, num_workers=num_workers, num_cores=num_cores, gpu=True
+            )
+            assert words in verdict.remedy
+            assert "4 or more" not in verdict.remedy
 
     def test_what_to_do_instead(self):
         for limit, word in {

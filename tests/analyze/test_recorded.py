@@ -58,7 +58,7 @@ def test_stragglers_and_not_62_percent_busy(recorded):
     assert {round(1e6 * rank.transfer_s) for rank in analysis.collectives.ranks} == {217}
     assert "Rank 7 is the slow one" in analysis.verdict.message
     busiest = max(analysis.traces, key=lambda trace: trace.profile.busy_pct)
-    assert busiest.profile.busy_pct == pytest.approx(61.9, abs=0.1)
+    assert busiest.profile.busy_pct == pytest.approx(65.2, abs=0.1)
     assert busiest.profile.compute_pct < 7
 
 

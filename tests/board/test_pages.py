@@ -84,7 +84,7 @@ class TestTraces:
             values = [getattr(trace.profile, field) for trace in analysis.traces]
             assert rows[title] == tuple(f"{value:.0f}%" for value in values)
         # The plugin that this tab replaces says 0 here.
-        assert rows["communication"] == ("27%", "28%")
+        assert rows["communication"] == ("26%", "30%")
 
     def test_ranks_of_a_job_are_judged_together(self, job):
         _, page = job

@@ -126,6 +126,32 @@ def test_the_place_of_a_batch_that_is_an_item(tmp_path):
     assert done.record.trials[0].entered.inputs == ((4 * 64, 10),)
 
 
+def test_the_option_that_was_typed(tmp_path):
+    """The loader counts one item where a whole batch arrives; the option that makes it is known."""
+    head = """\
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--mini-batch-size", type=int, default=1)
+args = parser.parse_args()
+"""
+    text = head + ITEMS.replace("Batches()", "Batches(args.mini_batch_size)")
+    text = text.replace("return batch(self.rows)", "return *batch(self.rows), index")
+    collate = "lambda items: (*items[0][:2], torch.tensor([items[0][2]]))"
+    text = text.replace("COLLATE", collate).replace("for x, y in loader", "for x, y, _ in loader")
+    (tmp_path / "train.py").write_text(text)
+    words = ("train.py", "--mini-batch-size=48")
+    done = run("run", "-q", "--budget", "60s", *words, folder=tmp_path)
+    assert done.code == 1, done
+    assert "by batch_size, every step trained on 48 x 10 both times" in done.error
+    assert "--mini-batch-size=48 on the command line may set it." in done.error
+    follow = "--template train.py --mini-batch-size={batch_size}"
+    assert follow in done.error
+    assert done.stdout == ""
+    done = run("run", *QUICK, *follow.split(), folder=tmp_path)
+    assert done.code == 0, done
+    assert [trial.arrived_batch_size for trial in done.record.trials if trial.ran][:2] == [4, 16]
+
+
 class TestOwnSize:
     """Where the text does not say it, what the script does as it is written."""
 

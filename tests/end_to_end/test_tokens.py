@@ -106,18 +106,6 @@ class TestPaddedTexts:
             assert trial.flops.backward == 2 * forward
             assert trial.flops.positions <= 64 * samples
 
-    def test_batches_of_like_length_were_tried(self, padded):
-        if padded.advice.recommended is None:
-            pytest.skip("no size was recommended")
-        orders = padded.record.orders
-        assert orders.batch_size == padded.advice.recommended.batch_size
-        if orders.gain is None:
-            assert "budget" in orders.reason or "time" in orders.reason
-            pytest.skip(orders.reason)
-        assert orders.grouped_padding < 0.1 < orders.drawn_padding
-        (finding,) = [f for f in padded.advice.findings if f.rule == "tokens.padding"]
-        assert "tried with the same samples in turn" in finding.message
-
     def test_the_printed_lines_take_the_finding_away(self, tmp_path):
         lines = GROUPED_CODE.replace("{size}", "16").splitlines()
         text = (SCRIPTS / "padded_texts.py").read_text()

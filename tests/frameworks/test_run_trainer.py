@@ -17,6 +17,9 @@ def test_it_is_steered(tmp_path):
     assert_steered(done, native=8, micro_batches=2, num_samples=2000)
     assert done.record.discovery.optimizers[0].learning_rate == pytest.approx(1e-3)
     assert done.record.discovery.primary.sampler == "LengthGroupedSampler"
+    ((order, option),) = done.record.discovery.order_options
+    assert order == "grouped"
+    assert "group_by_length" in option
     # Behind the longest its order goes on: texts of like length, whatever the size.
     shares = [trial.tokens.padding_share for trial in done.record.trials if trial.tokens]
     assert shares

@@ -1,6 +1,5 @@
-"""Batches cut into halves, whatever they look like."""
+"""Batches with more samples, whatever they look like."""
 
-import copy
 from collections import UserDict
 
 import pytest
@@ -10,7 +9,6 @@ from batchadvisor.probes.loader.batch_parts import (
     OWN_KIND,
     CannotCutError,
     grown_to,
-    part_of,
 )
 from batchadvisor.probes.loader.batch_size_reader import BatchSizeReader
 from torch.nn.utils.rnn import pack_sequence
@@ -45,35 +43,6 @@ def reader_of(make):
     reader = BatchSizeReader()
     reader.learn(make(8), 8)
     return reader
-
-
-@pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES)
-def test_both_halves(make):
-    """They are what the loader would have made of these samples, and copies."""
-    reader, batch = reader_of(make), make(12)
-    before = copy.deepcopy(batch)
-    carriers = reader.carriers(batch, 12)
-    halves = [part_of(batch, carriers, *ends) for ends in ((0, 6), (6, 12), (0, 12))]
-    assert [reader.read(half) for half in halves] == [6, 6, 12]
-    assert str(halves[0]) == str(make(6)) or isinstance(batch, UserDict)
-    assert type(halves[1]) is type(batch)
-    assert str(halves[2]) == str(before)
-    scribble(halves[2])
-    assert str(batch) == str(before)
-
-
-def scribble(part):
-    for leaf in (
-        part
-        if isinstance(part, (list, tuple))
-        else part.values()
-        if isinstance(part, (dict, UserDict))
-        else vars(part).values()
-        if isinstance(part, Packed)
-        else [part]
-    ):
-        if isinstance(leaf, torch.Tensor):
-            leaf.fill_(-1)
 
 
 @pytest.mark.parametrize("num_samples", [2, 12, 100])
@@ -112,31 +81,20 @@ def test_whole_numbers_of_a_grown_batch_come_again():
     assert made["ids"].tolist() == [[0, 1], [2, 3], [4, 5], [0, 1], [2, 3]]
 
 
-def test_images_of_a_size_each():
-    """`tuple(zip(*batch))`: a list of images and one of targets."""
-    samples = [(torch.full((3, 4 + n, 5), float(n)), {"label": torch.tensor(n)}) for n in range(12)]
-    batch = tuple(zip(*samples, strict=True))
-    reader = BatchSizeReader()
-    reader.learn(batch, 12)
-    images, targets = part_of(batch, reader.carriers(batch, 12), 6, 12)
-    assert [image.shape[1] for image in images] == list(range(10, 16))
-    assert [int(target["label"]) for target in targets] == list(range(6, 12))
-
-
 def test_a_feature_as_long_as_the_batch_is_left_alone():
     """Learnt at another size: only the first axis followed it."""
     reader = BatchSizeReader()
     reader.learn(rows(8, 12), 8)
     batch = rows(12, 12)
-    assert part_of(batch, reader.carriers(batch, 12), 0, 6).shape == (6, 12)
+    assert grown_to(6, batch, reader.carriers(batch, 12), empty).shape == (6, 12)
 
 
 def test_nothing_carries_samples():
     with pytest.raises(CannotCutError, match=NO_CARRIER):
-        part_of(rows(30, 2), {}, 0, 3)
+        grown_to(3, rows(30, 2), {}, empty)
 
 
 @pytest.mark.parametrize("batch", [Graph(rows(12, 2)), pack_sequence([rows(3), rows(2)])])
 def test_an_object_of_its_own_kind(batch):
     with pytest.raises(CannotCutError, match=OWN_KIND):
-        part_of((rows(12, 3), batch), {(("item", 0),): 0}, 0, 6)
+        grown_to(6, (rows(12, 3), batch), {(("item", 0),): 0}, empty)

@@ -37,6 +37,8 @@ timed_steps = st.lists(
             switches=st.none() | st.integers(0, 50),
             thread_s=st.none() | st.floats(0, 100),
             stops=st.none() | st.integers(0, 3),
+            collected_s=st.floats(0, 100),
+            collections=st.integers(0, 3),
         ),
     ),
     max_size=40,
@@ -119,6 +121,42 @@ class TestJudgement:
         assert quality.num_slow == 5
         assert quality.slow_s == pytest.approx(5 * 0.18)
         assert [n for n, slow in enumerate(rarely_slow(judgement)) if slow] == [9, 19, 29, 39, 49]
+
+    def test_steps_of_a_burst_are_judged_together(self):
+        """Four workers that sleep 120 ms a batch: one step in four waits, the others take 5 ms, and
+        what housekeeping takes of these is much for them and little for the four.
+        """
+        steps = [step(0.12) if n % 4 == 3 else step(0.005, 0.0003) for n in range(46)]
+        alone, together = judged(steps), judged(steps, bursts=[4] * 11 + [2])
+        assert sum(map(bool, alone.lost_s)) > 30
+        assert not any(together.lost_s[:44])
+        spread, method = step_time(together, group=4, min_samples=6)
+        assert method == "clean steps"
+        assert spread.median == pytest.approx(0.135 / 4)
+        stalled = [*steps[:20], step(0.5, 0.2), *steps[21:]]
+        lost = judged(stalled, bursts=[4] * 11 + [2]).lost_s
+        assert [n for n, each in enumerate(lost) if each][:4] == [20, 21, 22, 23]
+
+    def test_garbage_collections_are_shared_by_all_steps(self):
+        """Every tenth step of 20 ms collects for 100 ms more, in the wait for its batch or not."""
+        for wait_s in (0.0, 0.11):
+            steps = [
+                step(0.12, collected_s=0.1, collections=1)._replace(wait_s=wait_s)
+                if n % 10 == 9
+                else step(0.02)
+                for n in range(50)
+            ]
+            judgement = judged(steps)
+            assert not any(rarely_slow(judgement))
+            spread, method = step_time(judgement, min_samples=6)
+            assert method == "clean steps"
+            assert spread.median == pytest.approx(0.03)
+            assert (spread.low, spread.high) == pytest.approx((0.028, 0.032)), "one more or less"
+            quality = quality_of(judgement, method)
+            assert (quality.num_slow, quality.num_collections) == (0, 5)
+            assert quality.collected_s == pytest.approx(0.01)
+            # A GPU has work queued meanwhile.
+            assert step_time(judged(steps, asynchronous=True))[0].median == pytest.approx(0.02)
 
     def test_slow_steps_that_are_usual_are_not_rare(self):
         judgement = judged([step(0.2 if n % 3 == 0 else 0.02) for n in range(30)])

@@ -4,7 +4,6 @@ import random
 
 import pytest
 import torch
-from batchadvisor.probes.loader.loader_samples import LoaderSamples
 from batchadvisor.probes.loader.token_meter import TokenMeter
 from torch.nn.utils.rnn import pack_sequence, pad_sequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -139,26 +138,3 @@ class TestBadInput:
         assert meter.padding_share is None
         assert "padding, if any, is added after it arrived" in meter.why_no_positions
         assert meter.lengths.longest == 8
-
-
-class TestLaidAnew:
-    """The same samples in another order, as `OrdersTask` lays them."""
-
-    def test_both_orders_hold_the_same_tokens(self):
-        samples = LoaderSamples(Texts(), padded, range(len(LENGTHS)))
-        drawn, grouped = samples.laid(SIZE, 1000)
-        assert len(drawn) == len(grouped) == len(LENGTHS) // SIZE
-
-        def share(batches):
-            meter = counted([laid.batch for laid in batches])
-            assert meter.padding_share is not None
-            return meter.padding_share
-
-        assert share(drawn) == pytest.approx(direct(IN_ORDER))
-        assert share(grouped) < 0.1 < share(drawn)
-        real = [sum(laid.tokens.real for laid in batches) for batches in (drawn, grouped)]
-        assert real == [sum(LENGTHS)] * 2
-
-    def test_what_tells_no_tokens_is_not_laid(self):
-        samples = LoaderSamples(Texts(), lambda rows: torch.rand(len(rows), 3, 4), range(64))
-        assert samples.laid(SIZE, 4) == "a batch does not tell its tokens"

@@ -37,11 +37,29 @@ def with_a_validation():
     nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))(ROWS)
 
 
+def with_a_loss_module():
+    """What a loss is given is made anew in every step."""
+    nn.NLLLoss()(nn.LogSoftmax(dim=1)(nn.Linear(4, 4)(ROWS)), torch.zeros(12, dtype=torch.int64))
+
+
+def episodes(*lengths, shape=(1, 4)):
+    """Steps that enter samples one by one, so many for each."""
+    left = iter(lengths)
+
+    def step():
+        policy = nn.Linear(4, 2)
+        for _ in range(next(left)):
+            policy(torch.rand(shape))
+
+    return step
+
+
 @pytest.mark.parametrize(
     ("step", "words"),
     [
         (lambda: nn.Linear(4, 4)(ROWS[:]), "the same 12 samples, so that one batch is all of them"),
         (with_a_validation, "the same 12 samples"),
+        (with_a_loss_module, "the same 12 samples"),
         (lambda: OnEdges(4, 4)(ROWS, EDGES), "the same graph (12 nodes, 30 edges)"),
         (lambda: nn.Linear(4, 4)(torch.rand(12, 4)), ""),
         (lambda: nn.Linear(4, 4)(ROWS[torch.randperm(12)]), ""),
@@ -53,6 +71,35 @@ def test_what_is_repeated(step, words):
     text = said(step)
     assert words in text
     assert bool(text) is bool(words)
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (episodes(9, 12, 31), "item by item (12 to 31 forward passes of one sample for a step)"),
+        (episodes(9, 12, 31, shape=(4,)), "so that its length is the batch"),
+        (episodes(9, 12, 31, shape=(2, 4)), ""),  # several environments
+        (episodes(9, 12, 12), ""),
+        (episodes(1, 1, 1), ""),
+    ],
+)
+def test_episodes(step, words):
+    text = said(step)
+    assert words in text
+    assert bool(text) is bool(words)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "undecided"), [((9, 12, 12), True), ((9, 12, 31), False), ([12] * 9, False)]
+)
+def test_how_long_episodes_are_waited_for(lengths, undecided):
+    """Two of the same length may be chance, many of them are a size."""
+    looks, step = RepeatedInputs(), episodes(*lengths)
+    for _ in lengths:
+        step()
+        looks.step_ended()
+    looks.stop()
+    assert looks.undecided is undecided
 
 
 def test_one_step_says_nothing():

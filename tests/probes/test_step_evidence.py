@@ -1,5 +1,6 @@
 """What the kernel counted while a step ran: read from files on paper, and from the real ones."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -225,6 +226,23 @@ class TestRealOne:
         reader.renew()
         reader.close()
         assert evidence.delay_s is not None
+
+
+def test_full_collections_are_timed():
+    before = list(gc.callbacks)
+    reader = EvidenceReader()
+    start = reader.read()
+    gc.collect(0)
+    young = reader.read()
+    gc.collect()
+    end = reader.read()
+    reader.close()
+    assert between(start, young).collections == between(start, young).collected_s == 0
+    evidence = between(young, end)
+    assert evidence.collections == 1
+    assert 0 < evidence.collected_s <= end.at_s - young.at_s
+    assert evidence.per(2).collections == 0.5
+    assert gc.callbacks == before
 
 
 STEPS = """

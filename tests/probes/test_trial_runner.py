@@ -6,8 +6,8 @@ import torch
 from batchadvisor.probes.devices.outside import Outside
 from batchadvisor.probes.doors.caught_errors import CaughtErrors
 from batchadvisor.probes.doors.protocols import FoundLoop
-from batchadvisor.probes.process.messages import Found, LossResult, RecordedResult, Result
-from batchadvisor.probes.process.orders import RunLoss, RunRecorded, RunTrial, WorkOrder
+from batchadvisor.probes.process.messages import Found, RecordedResult, Result
+from batchadvisor.probes.process.orders import RunRecorded, RunTrial, WorkOrder
 from batchadvisor.probes.worker import trial_runner, trial_task
 from batchadvisor.probes.worker.record_task import RecordTask
 from batchadvisor.probes.worker.supervisor_line import SupervisorLine
@@ -169,19 +169,6 @@ def test_steps_on_other_batches_are_a_share_of_all():
     runner.stepped_elsewhere()
     door.steps(1)
     assert [trial.steps_elsewhere for trial in trials(line)] == [0.5]
-
-
-@pytest.mark.parametrize(
-    ("num_ahead", "part"), [(0, "cannot be replaced"), (3, "several steps ahead")]
-)
-def test_a_look_at_the_loss_that_cannot_be(num_ahead, part):
-    """The order after it is carried out."""
-    door = Door()
-    line, _ = runner_of(RunLoss(batch_size=8, time_limit_s=1.0), fit(16), door=door)
-    door.found(num_ahead=num_ahead)
-    (result,) = line.all_of(LossResult)
-    assert part in result.check.reason
-    assert door.asked == [16]
 
 
 class TestNoStep:

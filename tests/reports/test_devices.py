@@ -113,6 +113,20 @@ def test_a_device_that_failed_says_why(answer):
     assert "interrupted" in text
 
 
+def test_a_device_without_an_answer_yet_did_not_fail(answer):
+    """Its run exits with 1 as well, and its own record says how far it came."""
+    record, advice = answer
+    yet = msgspec.structs.replace(
+        advice, recommended=None, headline="No answer yet: nothing above 8 was timed."
+    )
+    later = DeviceRun(device="cuda-1", model="L4", folder="cuda-1", exit_code=1)
+    devices = DevicesRecord(state="finished", started_at="", command=(), devices=(FIRST, later))
+    shown = build_devices_text(devices, {"cuda-0": answer, "cuda-1": (record, yet)})
+    text = render(shown, folder="out", width=140, color=False)
+    assert "No answer yet: nothing above 8 was timed" in text
+    assert "failed" not in text
+
+
 def test_a_run_that_goes_on_says_so(answer):
     text = text_of(answer, FIRST, state="running")
     assert "The run has not finished; what was measured is below." in text

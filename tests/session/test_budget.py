@@ -45,3 +45,11 @@ def test_a_forecast_is_of_what_is_left(step_s, words):
     """Larger sizes may take longer in proportion, and a part is kept for the confirmation."""
     record = record_of(goal=Goal(budget_s=30.0), discovery=discovery_of(native_step_s=step_s))
     assert words in plan_of(msgspec.structs.replace(record, search_s=10.0))
+
+
+def test_a_forecast_counts_the_start_of_each_process():
+    """The first runs already; each further size costs another start."""
+    discovery = discovery_of(native_step_s=0.00001, door="template", setup_s=3.9)
+    record = record_of(goal=Goal(budget_s=30.0), discovery=discovery)
+    said = plan_of(msgspec.structs.replace(record, search_s=10.0))
+    assert "one process takes about 3.9 s: 3 sizes fit in the 20.0 s that are left" in said

@@ -43,7 +43,9 @@ class Machine:
         self.folder = folder
         model = folder / "cards.conf"
         model.write_text(cards)
-        self.environment = module.environment(path, model, folder / "machine")
+        self.environment = module.environment(
+            path, model, folder.with_name(f"{folder.name}-machine")
+        )
 
     def run(self, *words, timeout_s=120, code=0, **environment):
         """Output of a command, which ends with that code."""

@@ -1,15 +1,13 @@
-"""Two unlike cards: each is measured by itself, and a batch is split by what they are worth."""
+"""Two unlike cards: each is measured by itself."""
 
 import json
 from pathlib import Path
 
 import msgspec
 import pytest
-from batchadvisor.advisor.advise import advise
 from batchadvisor.records import DevicesRecord
 from batchadvisor.session.recording.store import read_record
 
-from ..splits import plan_of
 from .planted import Planted, card
 
 pytestmark = pytest.mark.gpu_build
@@ -18,7 +16,7 @@ SIZES = (32, 64, 128)
 WAVES = {"fast": 100.0, "slow": 200.0}
 
 
-def test_each_is_measured_and_the_batch_is_split(machine, tmp_path):
+def test_each_is_measured(machine, tmp_path):
     gpu = machine("".join(card(wave_us, name=name) for name, wave_us in WAVES.items()))
     planted = Planted("saturated", "does not help", sizes=SIZES, blocks=400)
     (tmp_path / "train.py").write_text(planted.script())
@@ -26,11 +24,11 @@ def test_each_is_measured_and_the_batch_is_split(machine, tmp_path):
     gpu.run("-m", "batchadvisor", "run", "-q", "-o", "out", *options, "train.py", timeout_s=280)
     found = msgspec.json.decode((tmp_path / "out/devices.json").read_bytes(), type=DevicesRecord)
     assert found.state == "finished"
-    answers = {}
+    names = set()
     for index, run in enumerate(found.devices):
         record = read_record(tmp_path / "out" / run.folder)
         name = record.device.name.rpartition(" ")[2]
-        answers[name] = (record, advise(record))
+        names.add(name)
         for trial in record.trials:
             if trial.step_s is None or trial.purpose != "search":
                 continue
@@ -38,8 +36,4 @@ def test_each_is_measured_and_the_batch_is_split(machine, tmp_path):
             said = gpu.run(BARE, "train.py", size, 10, 40, CUDA_VISIBLE_DEVICES=str(index))
             truth = json.loads(said.partition("TRUTH ")[2])
             assert trial.step_s.median == pytest.approx(truth["step_s"], rel=0.03), (name, size)
-    assert set(answers) == set(WAVES)
-    plan = plan_of(answers, global_batch=192)
-    sizes = {share.device: share.batch_size for share in plan.shares}
-    assert sum(sizes.values()) == 192
-    assert sizes["fast"] == pytest.approx(128, abs=8)
+    assert names == set(WAVES)

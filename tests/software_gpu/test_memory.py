@@ -113,11 +113,14 @@ def test_the_largest_size(machine, tmp_path, place):
 
 
 NEIGHBOUR = """
-import time
+import sys
 import torch
+torch.cuda.init()
+print("ready", flush=True)
+sys.stdin.readline()
 held = torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
 print("here", flush=True)
-time.sleep(600)
+sys.stdin.readline()
 """
 
 
@@ -128,17 +131,18 @@ def test_a_neighbour_comes_in_the_middle(machine, tmp_path):
     (tmp_path / "neighbour.py").write_text(NEIGHBOUR)
     words = ["-m", "batchadvisor", "run", "-q", "-o", "out", "--goal", "memory"]
     words += ["--budget", "40s", "--no-profile", "train.py"]
-    with subprocess.Popen([sys.executable, *words], cwd=tmp_path, env=gpu.environment) as run:
-        until = time.monotonic() + 60
-        while not (tmp_path / "looped").exists() and time.monotonic() < until:
-            time.sleep(0.05)
-        command = [sys.executable, "neighbour.py"]
-        with subprocess.Popen(
-            command, cwd=tmp_path, env=gpu.environment, stdout=subprocess.PIPE
-        ) as neighbour:
-            assert neighbour.stdout.readline() == b"here\n"
+    options = {"cwd": tmp_path, "env": gpu.environment, "text": True, "bufsize": 1}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "neighbour.py"], **options, **pipes) as neighbour:
+        assert neighbour.stdout.readline() == "ready\n"
+        with subprocess.Popen([sys.executable, *words], **options) as run:
+            until = time.monotonic() + 60
+            while not (tmp_path / "looped").exists() and time.monotonic() < until:
+                time.sleep(0.02)
+            neighbour.stdin.write("\n")
+            assert neighbour.stdout.readline() == "here\n"
             assert run.wait(timeout=200) == 0
-            neighbour.kill()
+        neighbour.kill()
     record = read_record(tmp_path / "out")
     assert record.device.capacity_bytes == 1024 * MIB
     size = advise(record).recommended.batch_size

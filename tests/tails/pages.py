@@ -1,8 +1,7 @@
 """The code of the pages, one entry a fix, for the tests that execute it."""
 
 import batchadvisor
-from batchadvisor.advisor.tails.catalogue.cases import CASES
-from batchadvisor.advisor.tails.examples import EXAMPLES
+from batchadvisor.advisor.tails.cases import CASES
 
 from .said import case_of
 
@@ -11,7 +10,7 @@ def page_fixes(*setups):
     """(id of the case, position, fix, pipeline of the example) of every page with such a setup."""
     pages = []
     for case in CASES:
-        example = EXAMPLES[case.id]
+        example = case.example
         if example.setup in setups:
             met = case_of(batchadvisor.tails(example), case.id)
             pages += [(case.id, position, fix, example) for position, fix in enumerate(met.fixes)]

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from batchadvisor.advisor.tails.catalogue.cases import CASES
+from batchadvisor.advisor.tails.cases import CASES
 from batchadvisor.cli import cli
 from batchadvisor.errors import UsageError
 from click.testing import CliRunner

@@ -7,10 +7,10 @@ import time
 import batchadvisor
 import pytest
 from batchadvisor import ModelFacts, Pipeline
-from batchadvisor.advisor.tails.catalogue.cases import BY_ID, CASES, case_of
-from batchadvisor.advisor.tails.catalogue.snippets import SNIPPETS
+from batchadvisor.advisor.tails import remedies
+from batchadvisor.advisor.tails.cases import BY_ID, CASES, case_of
 from batchadvisor.advisor.tails.engine import report_of
-from batchadvisor.advisor.tails.remedies import REMEDIES
+from batchadvisor.advisor.tails.remedies import REMEDIES, Snippet
 from batchadvisor.advisor.tails.sweeps import WHATEVER_THE_SIZE, nearest_clean, sweep
 from batchadvisor.cli.tails import SETUPS
 from batchadvisor.errors import UsageError
@@ -18,6 +18,7 @@ from batchadvisor.records import Setup
 from hypothesis import given
 from hypothesis import strategies as st
 
+SNIPPETS = {name: each for name, each in vars(remedies).items() if isinstance(each, Snippet)}
 MODELS = (
     ModelFacts(),
     ModelFacts(batch_norm=2, batch_norm_values=1, optimizer="SGD", compiled="default"),
@@ -90,13 +91,13 @@ class TestCases:
         assert case_of("0") is case_of("34") is case_of("nothing") is case_of("²") is None
 
     def test_every_remedy_is_used_and_every_use_is_one(self):
-        assert {name for case in CASES for name in case.fixes} == set(REMEDIES)
+        assert {name for case in CASES for name in case.remedies} == set(REMEDIES)
 
     @pytest.mark.parametrize("name", SNIPPETS)
     def test_snippets_are_python_or_a_command(self, name):
-        _, snippet = SNIPPETS[name]
-        if not snippet.startswith("torchrun"):
-            compile(re.sub(r"\{[a-z_]+\}", "name", snippet), name, "exec")
+        code = SNIPPETS[name].code
+        if not code.startswith("torchrun"):
+            compile(re.sub(r"\{[a-z_]+\}", "name", code), name, "exec")
 
 
 BAD = [

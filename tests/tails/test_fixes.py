@@ -7,9 +7,8 @@ import msgspec
 import pytest
 import torch
 from batchadvisor import ModelFacts
-from batchadvisor.advisor.tails.catalogue.cases import CASES
+from batchadvisor.advisor.tails.cases import CASES
 from batchadvisor.advisor.tails.conditions import made
-from batchadvisor.advisor.tails.examples import EXAMPLES
 from batchadvisor.advisor.tails.fixes import fixes_without
 from batchadvisor.advisor.tails.layouts import layout_of
 from batchadvisor.advisor.tails.pipeline import check
@@ -67,7 +66,7 @@ def test_a_step_that_failed_is_not_made_again():
 @pytest.mark.parametrize("case", CASES, ids=lambda known: known.id)
 def test_the_example_of_a_page(case):
     """It meets the case, and a page shows at least one fix."""
-    report = batchadvisor.tails(EXAMPLES[case.id])
+    report = batchadvisor.tails(case.example)
     finding = case_of(report, case.id)
     assert finding is not None
     assert finding.fixes

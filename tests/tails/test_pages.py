@@ -7,7 +7,7 @@ import batchadvisor
 import pytest
 import torch
 from batchadvisor import ModelFacts
-from batchadvisor.advisor.tails.examples import EXAMPLES
+from batchadvisor.advisor.tails.cases import BY_ID
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
@@ -31,7 +31,7 @@ ELSEWHERE = {
 
 
 def test_every_page_is_executed_somewhere():
-    setups = {example.setup for example in EXAMPLES.values()}
+    setups = {case.example.setup for case in BY_ID.values()}
     assert setups == {"dataloader", "data-parallel", *ELSEWHERE}
 
 
@@ -198,7 +198,7 @@ def test_groups_and_maps_of_one_value():
 
 
 def test_a_mean_of_no_rows():
-    example = EXAMPLES["loss.empty-batch"]
+    example = BY_ID["loss.empty-batch"].example
     fix = case_of(batchadvisor.tails(example), "loss.empty-batch").fixes[0]
     names = {"F": nn.functional, "output": torch.zeros(0, 3), "target": torch.zeros(0).long()}
     exec(fix.snippet, names)

@@ -1,6 +1,6 @@
 """Every case has a test that provokes it, and the stored table says so."""
 
-from batchadvisor.advisor.tails.catalogue.cases import CASES
+from batchadvisor.advisor.tails.cases import CASES
 from batchadvisor.session.tails import proofs
 
 from ..proofs import declared, stored

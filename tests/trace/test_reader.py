@@ -224,10 +224,10 @@ class TestOddValues:
         assert trace.losses.num_mended == 1
         assert trace.losses.num_lost == 0
 
-    def test_names_that_are_no_text(self, write):
-        trace = read_trace(write(lines([OP.replace('"op"', "7"), OP.replace('"op"', '"\\ud800"')])))
-        assert len(trace.operators) == 2
-        assert all(name.encode() is not None for name in trace.names)
+    def test_an_event_whose_name_is_no_text_is_lost(self, write):
+        trace = read_trace(write(lines([OP.replace('"op"', "7"), OP])))
+        assert len(trace.operators) == 1
+        assert trace.losses.num_lost == 1
 
     def test_deep_nesting(self, write):
         deep = OP[:-1] + ', "args": ' + "[" * 100_000 + "]" * 100_000 + "}"
@@ -251,12 +251,6 @@ class TestDamage:
         trace = read_trace(write(lines([OP, self.UNESCAPED % name, OP])))
         assert len(trace.operators) == 3
         assert trace.losses.num_mended == 1
-        assert trace.names[trace.operators.name[1]] == name
-
-    def test_unescaped_name_that_looks_like_events(self, write):
-        name = 'call([{"a": 1}, {"name": "x"}, {"ts": 3}])'
-        trace = read_trace(write(lines([OP, self.UNESCAPED % name, OP])))
-        assert len(trace.operators) == 3
         assert trace.names[trace.operators.name[1]] == name
 
     def test_an_event_beyond_repair_costs_only_itself(self, write):

@@ -75,14 +75,12 @@ def test_not_a_number(write):
     assert event["args"] == {"a": None, "b": None, "c": None, "d": "NaN"}
 
 
-def test_header_and_footer(write):
+def test_a_damaged_header_and_footer_are_left_out(write):
     head = '{"host": "a "quoted" name",\n "traceEvents": ['
     path = write(document(GOOD, head=head, tail='],\n "note": "say "hi"",'))
     assert repair(path) == 0
-    mended = json.loads(path.read_text())
-    assert mended["host"] == 'a "quoted" name'
-    assert mended["note"] == 'say "hi"'
-    assert len(mended["traceEvents"]) == 1
+    (event,) = json.loads(path.read_text())["traceEvents"]
+    assert event == json.loads(GOOD)
 
 
 def test_double_commas(write):

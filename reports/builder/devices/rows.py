@@ -17,7 +17,7 @@ HEADER = ("device", "batch", "samples/s", "step ms", "peak", "limit", "sureness"
 def device_row(run: DeviceRun, answer: tuple[RunRecord, Advice] | None) -> tuple[str, ...]:
     """The cells of a device below `HEADER`."""
     if answer is None or answer[1].recommended is None:
-        return (run.device, "-", "-", "-", "-", "-", ended(run))
+        return (run.device, "-", "-", "-", "-", "-", ended(run, answer))
     advice = answer[1]
     choice = advice.recommended
     assert choice is not None
@@ -31,10 +31,12 @@ def device_row(run: DeviceRun, answer: tuple[RunRecord, Advice] | None) -> tuple
     return (run.device, str(choice.batch_size), rate, step, peak, advice.verdict.limit, sure)
 
 
-def ended(run: DeviceRun) -> str:
-    """How the run of a device without an answer ended."""
+def ended(run: DeviceRun, answer: tuple[RunRecord, Advice] | None = None) -> str:
+    """How the run of a device without an answer ended; what was measured there may say it."""
     if run.exit_code in INTERRUPTED_BY:
         return "interrupted"
+    if answer is not None and not run.error:
+        return answer[1].headline.rstrip(".")
     if run.exit_code is None and not run.error:
         return "not begun"
     return run.error.removeprefix("Error: ") or "failed"

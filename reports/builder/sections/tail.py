@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ....records import Advice, LossCheck, Tail, TailCheck
+from ....records import Advice, Tail, TailCheck
 from ....units import format_count, format_runs
 from ...words.outcomes import spoken
 from ...words.wording import pad_digits, plural, share_of
@@ -32,31 +32,16 @@ def tail_texts(advice: Advice) -> list[tuple[str, bool]]:
     texts = [(_layout(tail), False)]
     if tail.last_batch and (check is not None or tail.harmful):
         texts.append((_check(check, tail.last_batch), failed))
-    if advice.loss_check is not None:
-        texts.append((_loss(advice.loss_check), False))
+    if advice.loss_question:
+        asked = (
+            "The loss is taken as a mean over the batch. If it is a sum, or compares samples "
+            f"(contrastive), ask: {advice.loss_question}"
+        )
+        texts.append((asked, False))
     told = any(finding.rule.startswith("tails.") for finding in advice.findings)
     if (failed or tail.harmful) and not told:
         texts += [(text, False) for text in _near_by(tail)]
     return texts
-
-
-def _loss(check: LossCheck) -> str:
-    """How the loss reduces a batch, and how that was seen."""
-    if check.reduction is None:
-        return f"Whether the loss is a mean or a sum is not known, a mean is taken: {check.reason}."
-    if check.reduction == "contrastive":
-        return (
-            f"The loss compares the samples of a batch (measured: {share_of(check.apart or 0, 1)}% "
-            f"of the gradient of {check.num_samples} samples is not made by those of its halves)."
-        )
-    what = {
-        "mean": "The loss is a mean over the batch",
-        "sum": "The loss is a sum over the batch, so that a short one weighs no sample more",
-    }[check.reduction]
-    return (
-        f"{what} (measured: the gradient of {check.num_samples} samples is {check.ratio:.2f} times "
-        "a mean of those of its halves)."
-    )
 
 
 def _near_by(tail: Tail) -> list[str]:

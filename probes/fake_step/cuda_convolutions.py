@@ -1,0 +1,52 @@
+"""The workspace that cuDNN takes for a convolution of several groups, where it tries all kernels.
+
+With `torch.backends.cudnn.benchmark` cuDNN takes the fastest kernel, whatever memory that needs
+while it runs. For most convolutions this is little. Those whose groups hold several channels are
+made anew, padded for tensor cores. How much that takes is nowhere written: it is an assumption, on
+the safe side of what published sizes show (`docs/estimate-against-gpus.md`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+import torch
+
+TIMES_INPUT: Final = {True: 4, False: 8}
+"""What is assumed: so many times the input, with channels last and without: there cuDNN turns the
+input round first."""
+NARROW = (torch.float16, torch.bfloat16)
+"""Types that tensor cores multiply in these kernels."""
+FIRST: Final = {"convolution": 0, "convolution_backward": 1}
+"""Where among the arguments the input stands; the weights follow."""
+GROUPS: Final = {"convolution": 8, "convolution_backward": 9}
+"""Where their number stands."""
+
+
+def grouped_workspace(name: str, args: Sequence[Any]) -> int:
+    """Bytes that are taken while it runs; 0 for other operations and where cuDNN does not try.
+
+    Args:
+        name: of the operation, as in `torch.ops.aten`.
+        args: its arguments.
+    """
+    if name not in FIRST or not torch.backends.cudnn.benchmark:
+        return 0
+    given, weights = args[FIRST[name] : FIRST[name] + 2]
+    groups: int = args[GROUPS[name]]
+    # One channel a group has kernels of its own.
+    if groups == 1 or weights.size(1) == 1 or given.dtype not in NARROW:
+        return 0
+    is_last = suggested_layout(given) is not None
+    num_bytes: int = TIMES_INPUT[is_last] * prod(given.shape) * given.element_size()
+    return num_bytes
+
+
+def suggested_layout(tensor: torch.Tensor) -> torch.memory_format | None:
+    """The order in which its channels lie last; `None` for any other."""
+    layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+    if layout is None or tensor.is_contiguous():
+        return None
+    return layout if tensor.is_contiguous(memory_format=layout) else None

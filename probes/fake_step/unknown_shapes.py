@@ -1,0 +1,100 @@
+"""Operations whose results depend on values that fake tensors lack, where a bound of them is known.
+
+Sequences of unknown lengths are taken to be as long as their tensor: they take no more than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+
+def _packed(given: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> Any:
+    """Of `pack_padded_sequence`: the steps of all sequences, and how many take part in each."""
+    samples, steps = given.shape[:2] if batch_first else (given.size(1), given.size(0))
+    with torch.utils._python_dispatch._disable_current_modes():
+        known = torch.full((samples,), steps) if isinstance(lengths, FakeTensor) else lengths
+        taking_part = (known[:, None] > torch.arange(int(known.max()))).sum(0)
+        rows = int(known.sum())
+    return given.new_empty((rows, *given.shape[2:])), taking_part
+
+
+def _unpacked(gradient: torch.Tensor, size: list[int], _steps: Any, _batch_first: bool) -> Any:
+    return gradient.new_zeros(size)
+
+
+def _aligned(
+    scores: torch.Tensor,
+    targets: torch.Tensor,
+    _lengths: Any,
+    target_lengths: Any,
+    *_rest: Any,
+    **_named: Any,
+) -> Any:
+    """Of a CTC loss: it keeps the score of each place of each target at each step."""
+    steps, samples = scores.shape[:2]
+    longest = targets.size(-1)
+    if isinstance(target_lengths, (list, tuple)):
+        longest = max(target_lengths)
+    elif not isinstance(target_lengths, FakeTensor):
+        with torch.utils._python_dispatch._disable_current_modes():
+            longest = int(target_lengths.max())
+    elif targets.dim() == 1:
+        longest = -(-longest // samples)  # one after the other, of unknown lengths: their mean
+    return scores.new_empty(samples), scores.new_empty((samples, steps, 2 * longest + 1))
+
+
+def _sparse(like: torch.Tensor, num: int, *, merged: bool) -> Any:
+    """With so many entries, of the shape and type of another."""
+    values, places = like._values(), like._indices()
+    made: Any = torch.sparse_coo_tensor(
+        places.new_empty((places.size(0), num)),
+        values.new_empty((num, *values.shape[1:])),
+        like.shape,
+        check_invariants=False,
+    )
+    return made._coalesced_(merged)
+
+
+def _merged(given: torch.Tensor) -> Any:
+    """A row that was asked for twice is there once; each of a batch may have been asked for once."""
+    return _sparse(given, min(given._values().size(0), given.size(0)), merged=True)
+
+
+def _copied(given: torch.Tensor, **_named: Any) -> Any:
+    return _sparse(given, given._values().size(0), merged=given.is_coalesced())
+
+
+def _taken(_dense: torch.Tensor, rows: torch.Tensor) -> Any:
+    return _sparse(rows, rows._values().size(0), merged=rows.is_coalesced())
+
+
+BOUNDED: dict[str, Callable[..., Any]] = {
+    "_pack_padded_sequence": _packed,
+    "_pack_padded_sequence_backward": _unpacked,
+    "_ctc_loss": _aligned,
+    "sparse_mask": _taken,
+}
+"""By the name of the operation: what it returns of its arguments."""
+OF_SPARSE: dict[str, Callable[..., Any]] = {"_coalesce": _merged, "clone": _copied}
+"""The same where its first argument is sparse: torch's own forms lose the entries."""
+
+
+def bounded(name: str, args: Any) -> Callable[..., Any] | None:
+    """What makes the result of an operation of such a kind; `None` for all others."""
+    found = BOUNDED.get(name)
+    if found is None and name in OF_SPARSE and args[0].layout is torch.sparse_coo:
+        return OF_SPARSE[name]
+    return found
+
+
+def is_never(name: str, args: Any) -> bool:
+    """Whether an operation asks for a mistake: torch compares a flag of it with one that is set."""
+    return (
+        name == "equal"
+        and all(isinstance(each, torch.Tensor) for each in args[:2])
+        and all(each.dtype is torch.bool and each.numel() == 1 for each in args[:2])
+    )
