@@ -198,7 +198,7 @@ def test_times_and_workspaces_are_the_stated_ones(machine):
         out = tokens * units + states * state + states * state
         assert said[name][1] == pytest.approx(4 * (reserve + workspace + out), rel=0.03), name
         flops = 2 * tokens * gates * units * (32 + units + units + units)
-        assert said[name][0] == pytest.approx(flops / 80e9, rel=0.05), name
+        assert said[name][0] == pytest.approx(flops / 80e9, rel=0.05, abs=0.002), name
 
 
 SCRIPT = (
@@ -218,7 +218,7 @@ for x, y in DataLoader(data, batch_size=16, pin_memory=True):
     optimizer.step()
 """
 )
-LARGER = "kernel_us = 20\nmemory_mib = 2048\nbandwidth_gb_s = 500\nfp32_tflops = 4\n"
+LARGER = "kernel_us = 100\nmemory_mib = 2048\nbandwidth_gb_s = 500\nfp32_tflops = 4\n"
 
 
 def test_a_run_of_a_convolutional_network(machine, tmp_path):
