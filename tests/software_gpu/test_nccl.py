@@ -8,7 +8,7 @@ from batchadvisor.advisor.advise import advise
 from .planted import card
 
 pytestmark = pytest.mark.gpu_build
-GB_S, LATENCY_US = 2, 100
+GB_S, LATENCY_US = 5, 100
 MACHINE = f"nccl_gb_s = {GB_S}\nnccl_latency_us = {LATENCY_US}\n"
 QUICK = {"memory_mib": 8192, "pageable_gb_s": 1000, "wave_us": 1.0}
 RANKS = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
@@ -112,7 +112,7 @@ data = TensorDataset(torch.zeros(1, 2048).expand(1 << 16, -1))
 for (rows,) in DataLoader(data, batch_size=32, sampler=DistributedSampler(data), pin_memory=True):
     optimizer.zero_grad()
     loss = model(rows.cuda(non_blocking=True)).mean()
-    torch.cuda._sleep(2_000_000 * len(rows))
+    torch.cuda._sleep(800_000 * len(rows))
     loss.backward()
     optimizer.step()
 distributed.destroy_process_group()
@@ -123,17 +123,18 @@ def test_a_run_finds_the_time_of_an_all_reduce(machine, tmp_path):
     gpu = machine(MACHINE + 2 * card(**QUICK))
     (tmp_path / "train.py").write_text(DDP)
     record = gpu.advise(
-        "--nproc-per-node", "2", "--sizes", "32", "--budget", "20s", "train.py", timeout_s=200
+        "--nproc-per-node", "2", "--sizes", "32", "--budget", "40s", "train.py", timeout_s=200
     )
     exchange_s = LATENCY_US / 1e6 + 4 * 4 * 2048**2 / GB_S / 1e9
-    compute_s = 0.064
+    compute_s = 0.0256
     (trial,) = {trial.batch_size: trial for trial in record.trials if trial.profile}.values()
     assert trial.step_s.median == pytest.approx(compute_s + exchange_s, rel=0.05)
     share = 100 * exchange_s / (compute_s + exchange_s)
-    assert trial.profile.exposed_communication_pct == pytest.approx(share, abs=2)
+    # On top of it ranks wait for the one whose host was later.
+    assert share - 1 <= trial.profile.exposed_communication_pct <= share + 4
     (paired,) = record.distribution.communication
     for rank in paired.ranks:
-        assert rank.exposed_s == pytest.approx(exchange_s, rel=0.05)
+        assert exchange_s <= 1.01 * min(rank.exposed_s) <= 1.25 * exchange_s
     assert advise(record).verdict.limit == "communication"
 
 
