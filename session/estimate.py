@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..advisor.fit.assumptions import ASSUMPTIONS
+from ..advisor.fit.assumptions import assumptions
 from ..advisor.fit.first_steps import Held
 from ..advisor.fit.forecast import forecast, next_size
 from ..advisor.fit.gpus import MEMORY_GIB, gpu_named, nearest
@@ -178,7 +178,7 @@ def estimate(
         calibration=times.calibration(written),
         tensors=peak_range(trial_at(written, own).peak_bytes),
         compiled=discovery.compiled,
-        assumptions=ASSUMPTIONS,
+        assumptions=assumptions(eager=loop.eager, grouped=loop.grouped),
     )
     return msgspec.structs.replace(answer, too_small=too_small(answer))
 

@@ -45,7 +45,7 @@ class FakeLoop:
 
     Attributes:
         blocks: see `Estimate`.
-        eager: see `forecast`.
+        eager, grouped: see `assumptions`.
         changes: what was changed for a variant, by its name.
     """
 
@@ -56,7 +56,7 @@ class FakeLoop:
         self._worker: FakesSteps | None = None
         self._num_starts = 0
         self.blocks = ""
-        self.eager = False
+        self.eager = self.grouped = False
         self.changes: dict[str, str] = {}
 
     def start(self) -> Discovery:
@@ -123,6 +123,7 @@ class FakeLoop:
         if result.trial is None:
             raise CannotFakeError(result.reason)
         self.blocks, self.eager = result.blocks, result.eager
+        self.grouped = self.grouped or bool(result.passing)
         return Made(
             result.trial,
             result.requests,

@@ -1,13 +1,31 @@
-"""What a range for a GPU takes for granted: nothing of it was compared with one. Pure."""
+"""What a range for a GPU takes for granted. Pure."""
 
 from __future__ import annotations
 
 from ...units import MIB
-from .forecast import LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
+from .forecast import EAGER_BYTES, LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
 
-CONTEXT = f"{LEAST_CONTEXT_BYTES // MIB} to {MOST_CONTEXT_BYTES // MIB} MiB"
-ASSUMPTIONS = (
-    f"CUDA and its libraries take {CONTEXT} beside torch's allocator",
-    "torch's allocator rounds, splits and keeps memory as a replica of it does",
-    "convolutions take no workspaces, and sums over leading dimensions those of an A100",
-)
+
+def assumptions(*, eager: bool = False, grouped: bool = False) -> tuple[str, ...]:
+    """In words.
+
+    Args:
+        eager: CUDA loads all kernels at its start; see `forecast`.
+        grouped: cuDNN tries all kernels of grouped convolutions in half precision.
+    """
+    more = EAGER_BYTES // MIB if eager else 0
+    ends = [num_bytes // MIB + more for num_bytes in (LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES)]
+    why = ", since it loads all kernels at its start" if eager else ""
+    spared = "other convolutions" if grouped else "convolutions"
+    convolutions = f"{spared} take no workspaces"
+    if grouped:
+        convolutions = f"grouped convolutions take 4 or 8 times their input, {convolutions}"
+    return (
+        f"CUDA and its libraries take {ends[0]} to {ends[1]} MiB beside torch's allocator{why}",
+        "torch's allocator rounds, splits and keeps memory as a replica of it does",
+        f"{convolutions}, and sums over leading dimensions those of an A100",
+    )
+
+
+ASSUMPTIONS = assumptions()
+"""Of most scripts."""

@@ -79,3 +79,10 @@ def test_each_step_takes_over_what_the_last_one_left():
     third = [sizes[-request - 1] for request in steps[len(two) :] if request < 0]
     assert third == [GRADIENT, ACTIVATION, BATCH]
     assert -steps[len(two)] == len([request for request in two if request > 0]) - 1
+
+
+def test_a_workspace_passes_in_every_step():
+    held = Held(1, passing=((2, 8 * MIB),)).scaled(2.0)
+    steps = first_steps([PARAMETER, ACTIVATION, GRADIENT, -2, -3], held, num_steps=2)
+    first = [PARAMETER, ACTIVATION, 16 * MIB, -3, GRADIENT, -2, -4]
+    assert steps == [*first, ACTIVATION, 16 * MIB, -6, GRADIENT, -5, -7]

@@ -3,7 +3,10 @@
 import random
 
 import pytest
+from batchadvisor.advisor.fit.assumptions import assumptions
+from batchadvisor.advisor.fit.first_steps import Held
 from batchadvisor.advisor.fit.forecast import (
+    EAGER_BYTES,
     LEAST_CONTEXT_BYTES,
     MOST_CONTEXT_BYTES,
     Between,
@@ -199,3 +202,28 @@ def test_multiples_that_sizes_have_to_be():
     (held,) = forecast(Variant(), trials, requests, gpus, multiple_of=6).gpus
     assert (held.low, held.high) == (free.low // 6 * 6, free.high // 6 * 6)
     assert held.high > 0
+
+
+def test_cuda_that_loads_all_kernels_takes_more_at_both_ends():
+    trials, requests = zip(*(step(size) for size in (2, 16, 64, 256, 1024)), strict=True)
+
+    def of(memory, **settings):
+        return forecast(Variant(), trials, requests, [("A", memory)], **settings).gpus[0]
+
+    eager, lazy = of(22 * GIB, eager=True), of(22 * GIB - EAGER_BYTES)
+    assert (eager.low, eager.high) == (lazy.low, lazy.high)
+    assert eager.high < of(22 * GIB).low
+    context, *_ = assumptions(eager=True)
+    assert context.startswith("CUDA and its libraries take 1900 to 2250 MiB")
+
+
+def test_a_workspace_lowers_the_lower_end_alone():
+    trials, requests = zip(*(step(size) for size in (2, 16, 64, 256, 1024)), strict=True)
+
+    def of(*passing):
+        held = [Held(1, passing=passing)] * len(trials)
+        return forecast(Variant(), trials, requests, [("A", 22 * GIB)], held=held).gpus[0]
+
+    free, short = of(), of((12, 5 * GIB))  # of the largest size of a pair, at the peak
+    assert short.low < 0.97 * free.low
+    assert short.high == free.high

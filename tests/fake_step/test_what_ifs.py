@@ -176,3 +176,17 @@ def test_lora_of_a_layer_that_is_not_there_says_which_are(looked):
 def test_a_model_without_blocks_names_no_layers_for_lora(looked):
     with pytest.raises(ValueError, match="no linear layer stands in a repeated block"):
         looked("unet").steps.begin(Variant(lora_rank=4))
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "AdamW, fused", "Adafactor", "SGD with momentum", "SGD"])
+def test_one_step_says_of_another_optimizer_what_two_say(kind, looked):
+    """Its state is made by the gradients that the step before has left."""
+    script = looked("resnet")
+    script.at()
+    num_steps = []
+    script.steps.next_step, native = lambda: num_steps.append(1) or native(), script.steps.next_step
+    once = script.at(optimizer=kind)
+    assert len(num_steps) == 1  # the beginning of the only one
+    again = script.at(optimizer=kind)
+    assert (once.peak_bytes, once.optimizer_bytes) == (again.peak_bytes, again.optimizer_bytes)
+    assert once.gradient_bytes == again.gradient_bytes

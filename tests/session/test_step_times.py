@@ -140,3 +140,20 @@ def test_the_factor_of_a_run():
 def test_a_run_of_other_sizes():
     with pytest.raises(RunError, match="says nothing of these steps"):
         times(record(timed(4096, 1.0))).calibration(forecast((2, 8)))
+
+
+def stepped(size, *work):
+    return made_step(size)._replace(work=work)
+
+
+def test_a_variant_that_does_the_same_work_counts_as_the_script_itself():
+    written, bf16 = Variant(), Variant(bf16=True)
+    times = StepTimes([], 8, None)
+    for size in (2, 8):
+        times.note(written, size, stepped(size, OpWork("float16", 10 * size, size)))
+    times.note(bf16, 2, stepped(2, OpWork("float16", 20, 2)))
+    assert times.are_alike(bf16, written, 2)
+    other = StepTimes([], 8, None)
+    other.note(written, 2, stepped(2, OpWork("float32", 20, 4)))
+    other.note(bf16, 2, stepped(2, OpWork("bfloat16", 20, 2)))
+    assert not other.are_alike(bf16, written, 2)
