@@ -202,27 +202,20 @@ def page(data: Row, name: str) -> str:
 CAUSES = (
     (
         "**The context.** CUDA 11.3 loads every kernel of torch, cuDNN and cuBLAS at its start. "
-        "The "
-        "script says so (`CUDA_MODULE_LOADING=EAGER`), and both ends leave 1600 MiB more to the "
-        "context. "
-        "This one number was chosen by about a third of these rows, of one kind of GPU. Since CUDA "
-        "11.7 "
-        "kernels are loaded as they run."
+        "The script says so (`CUDA_MODULE_LOADING=EAGER`), and both ends leave 1600 MiB more to "
+        "the context. This one number was chosen by about a third of these rows, of one kind of "
+        "GPU. Since CUDA 11.7 kernels are loaded as they run."
     ),
     (
         "**Gradients that are kept** (`set_to_none=False`), the copies of weights that autocast "
-        "keeps, "
-        "and the scores of attention are tensors of the step, and counted as such."
+        "keeps, and the scores of attention are tensors of the step, and counted as such."
     ),
     "**Fragments.** The lower end replays three steps on a replica of torch's allocator.",
     (
-        "**Grouped convolutions.** Where cuDNN tries all kernels, a convolution in half "
-        "precision with "
-        "several channels in each of its groups is taken to need a workspace of 8 times its "
-        "input, or "
-        "of 4 times with channels last. It moves the lower end only. Both numbers were chosen "
-        "by rows "
-        "of ResNeXt and RegNet; what cuDNN took is not known."
+        "**Grouped convolutions.** Where cuDNN tries all kernels, a convolution in half precision "
+        "with several channels in each of its groups is taken to need a workspace of 8 times its "
+        "input, or of 4 times with channels last. It moves the lower end only. Both numbers were "
+        "chosen by rows of ResNeXt and RegNet; what cuDNN took is not known."
     ),
 )
 

@@ -3,6 +3,7 @@
     python bench/estimate_against_gpus.py ROWS.csv
     python bench/estimate_against_gpus.py ROWS.csv --share 25 --minutes 60 --resume RESULTS.json
     python bench/estimate_against_gpus.py ROWS.csv --models resnet152 vgg16 --command
+    python bench/estimate_against_gpus.py --page         # docs/estimate-against-gpus.md again
 
 A row names a model, a setting, a GPU with its bytes, the size that ran and the size that failed. It
 is estimated in a process of its own that runs a script of bench/published with batches on fake
@@ -47,6 +48,7 @@ from batchadvisor.records import FakeTrial, Variant
 from common import HERE, RESULTS, Results, say
 
 SCRIPT = HERE / "published" / "image_training.py"
+THEME = "estimate-against-gpus"
 GIB = 1 << 30
 COLUMNS = ("id", "source", "model", "task", "seq_or_img", "technique", "gpu", "gpu_GiB_note")
 COLUMNS += ("largest_fit", "first_fail")
@@ -292,7 +294,8 @@ def judged(row: dict[str, str], *, command: bool) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("rows", type=Path, help="CSV file of published rows.")
+    parser.add_argument("rows", type=Path, nargs="?", help="CSV file of published rows.")
+    parser.add_argument("--page", action="store_true", help="Only write table and page again.")
     parser.add_argument("--share", type=int, default=100, help="Of the models, per cent.")
     parser.add_argument("--models", nargs="*", default=[], help="Only these.")
     parser.add_argument("--minutes", type=float, help="Stop after so many.")
@@ -301,6 +304,11 @@ def main() -> None:
     parser.add_argument("--resume", type=Path, help="Results of an earlier part, to go on with.")
     parser.add_argument("--no-page", action="store_true", help="Leave the page as it is.")
     options = parser.parse_args()
+    if options.page:
+        write_again(sorted(options.results.glob(f"{THEME}_*.json"))[-1])
+        return
+    if options.rows is None:
+        parser.error("name the CSV file of rows")
     sys.path.insert(0, str(SCRIPT.parent))
     import without_torchvision
 
@@ -309,7 +317,7 @@ def main() -> None:
 
     rows = rows_of(options.rows)
     chosen = wanted(rows, options.share, options.models)
-    results = Results(options.results, "estimate-against-gpus", options.resume)
+    results = Results(options.results, THEME, options.resume)
     data = results.data
     data["timm"] = timm.__version__
     data["share"] = None if options.models else options.share
@@ -333,6 +341,13 @@ def main() -> None:
     if not options.no_page:
         PAGE.write_text(page(data, results.name), encoding="utf-8")
         say(f"wrote {PAGE.name}")
+
+
+def write_again(raw: Path) -> None:
+    """The table and the page of results that are there."""
+    data = json.loads(raw.read_text())
+    raw.with_suffix(".txt").write_text(report(data) + "\n", encoding="utf-8")
+    PAGE.write_text(page(data, raw.name), encoding="utf-8")
 
 
 def left_out(rows: Sequence[dict[str, str]]) -> list[list[Any]]:

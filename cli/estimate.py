@@ -82,7 +82,7 @@ def estimate(
 
     SCRIPT runs here, on the CPU, up to its first training steps. Then some steps run on tensors
     that have shapes but no contents, and their memory is counted. Everything after SCRIPT goes to
-    it. Every figure for a GPU is an estimate that was never compared with one.
+    it. Every figure for a GPU is an estimate that no run of ours on one has checked.
     """
     from ..probes.source.placeholder import command
     from ..records import Goal

@@ -7,8 +7,8 @@ from typing import Literal
 from .base import Count, Record
 from .roofline import Calibration, StepBound
 
-NEVER_COMPARED = "an estimate that was never compared with a GPU"
-"""Each figure for a GPU, until steps on fake tensors were compared with steps on one."""
+NEVER_CHECKED = "an estimate that no run of ours on a GPU has checked"
+"""Each figure for a GPU: others published the sizes that ranges were compared with."""
 
 PeakRole = Literal[
     "parameters",
@@ -313,5 +313,5 @@ class Estimate(Record, frozen=True, kw_only=True):
     tensors: tuple[int, int] | None = None
     compiled: bool = False
     too_small: tuple[TooSmall, ...] = ()
-    label: str = NEVER_COMPARED
+    label: str = NEVER_CHECKED
     assumptions: tuple[str, ...] = ()

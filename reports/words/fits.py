@@ -44,7 +44,7 @@ def headline(answer: Estimate) -> str:
 def range_texts(answer: Estimate) -> list[str]:
     """What a range of sizes means, and what it takes for granted."""
     assumed = "; ".join(answer.assumptions)
-    taken = [f"Assumed, and compared with no GPU: {assumed}."] if assumed else []
+    taken = [f"Assumed, and checked on no GPU: {assumed}."] if assumed else []
     return [ENDS, *taken, COUNTED]
 
 

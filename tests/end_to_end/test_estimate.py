@@ -124,7 +124,7 @@ class TestAnswers:
         result = estimate(tmp_path, str(SCRIPTS / "tiny_gpt.py"), "--gpu", "T4", "-q")
         assert result.code == 0
         first, *_, last = result.stdout.strip().splitlines()
-        assert first == "What should fit: an estimate that was never compared with a GPU"
+        assert first == "What should fit: an estimate that no run of ours on a GPU has checked"
         assert last.startswith("On the GPU: batchadvisor run ")
         words = (
             r"The tensors of a real step of batch 16 should take [\d.]+ MiB ±0\.5% at once \(est"

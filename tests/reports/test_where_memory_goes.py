@@ -153,7 +153,7 @@ class TestPagesOfTheirOwn:
             "165 to 186",
             "By module",
             "model.py:41",
-            "never compared",
+            "no run of ours on a GPU has checked",
         ):
             assert text in page
         assert 'data-chart="m-step_memory"' in page

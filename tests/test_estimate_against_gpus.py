@@ -1,0 +1,163 @@
+"""The bench of estimates against published sizes: its rows, its judgement, its page, bad input."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BENCH = ROOT / "bench"
+RAW = sorted((BENCH / "results").glob("estimate-against-gpus_*.json"))[-1]
+ROW = {
+    "id": "a",
+    "source": "owner/repository table.csv",
+    "model": "resnet18",
+    "task": "image classification, random tensors",
+    "seq_or_img": "224",
+    "technique": "contiguous",
+    "gpu": "RTX 3090 24GB",
+    "gpu_GiB_note": "23.68-23.70 GiB by torch",
+    "largest_fit": "192",
+    "first_fail": "256",
+}
+
+
+@pytest.fixture(scope="module")
+def page():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCH))
+        import against_gpus_page
+
+        yield against_gpus_page
+
+
+@pytest.fixture(scope="module")
+def bench(page):
+    import estimate_against_gpus
+
+    return estimate_against_gpus
+
+
+def judged(low, high, fit=192, fail=256):
+    return {"low": low, "high": high, "fit": fit, "fail": fail}
+
+
+class TestJudgement:
+    @pytest.mark.parametrize(
+        ("row", "verdicts"),
+        [
+            (judged(200, 210), ("inside",)),
+            (judged(192, 255), ("inside",)),
+            (judged(250, 256), ("high_fails",)),
+            (judged(256, 260), ("low_fails",)),
+            (judged(180, 200), ("below",)),
+            (judged(180, 256), ("high_fails", "below")),
+            (judged(600, 700, 512, None), ("inside",)),
+            (judged(500, 700, 512, None), ("below",)),
+        ],
+    )
+    def test_a_range_is_judged_by_what_ran_and_what_failed(self, row, verdicts, page):
+        names = ("inside", "low_fails", "high_fails", "below")
+        assert tuple(name for name in names if getattr(page, name)(row)) == verdicts
+
+    def test_the_middle_is_compared_with_that_of_the_bracket(self, page):
+        assert page.distance(judged(180, 267)) == pytest.approx(0)
+        assert page.distance(judged(500, 700, 512, None)) is None
+        assert page.width(judged(90, 110)) == pytest.approx(0.2)
+
+
+class TestRows:
+    def test_bytes_are_those_that_the_row_gives(self, bench):
+        assert bench.bytes_of(ROW) == int(23.68 * (1 << 30))
+        by_driver = ROW | {"gpu_GiB_note": "16160 MiB by nvidia-smi"}
+        assert bench.bytes_of(by_driver) == 16160 << 20
+
+    @pytest.mark.parametrize(
+        ("gpu", "words"),
+        [
+            ("A100 80GB", "no bytes of the device 'A100 80GB' are given"),
+            ("V100 16/32GB", "'V100 16/32GB' is a card of 16 or of 32 GB"),
+        ],
+    )
+    def test_a_row_without_them_says_so_in_one_line(self, gpu, words, bench):
+        made = bench.judged(ROW | {"gpu": gpu, "gpu_GiB_note": ""}, command=False)
+        assert made["problem"] == words
+        assert "low" not in made
+
+    def test_a_sample_is_chosen_by_names_alone(self, bench):
+        rows = [ROW | {"id": name, "model": name} for name in ("a", "b", "c", "d", "e", "f")]
+        few = bench.wanted(rows, 30, ())
+        assert [row["model"] for row in few] == [
+            row["model"]
+            for row in bench.wanted(rows, 100, ())
+            if bench.bucket_of(row["model"]) < 30
+        ]
+        turned = [row | {"largest_fit": "1", "first_fail": "2"} for row in reversed(rows)]
+        assert [row["id"] for row in bench.wanted(turned, 30, ())] == [row["id"] for row in few]
+
+    def test_each_row_is_estimated_or_has_a_reason(self, bench):
+        other = ROW | {"task": "MetaMathQA SFT", "source": "huggingface/peft method_comparison/x"}
+        assert bench.why_left_out(ROW) == ""
+        ((source, num, reason),) = bench.left_out([ROW, other, other])
+        assert (source, num) == ("huggingface/peft", 2)
+        assert reason
+
+
+class TestBadInput:
+    """Of the command; it needs no model for any of these."""
+
+    @pytest.fixture
+    def run(self, tmp_path):
+        def run(rows, *words):
+            path = tmp_path / "rows.csv"
+            with path.open("w", newline="") as file:
+                writer = csv.DictWriter(file, list(rows[0]))
+                writer.writeheader()
+                writer.writerows(rows)
+            (tmp_path / "timm.py").write_text("__version__ = '9'\nis_model = lambda name: False\n")
+            return subprocess.run(
+                [sys.executable, str(BENCH / "estimate_against_gpus.py"), str(path), *words]
+                + ["--results", str(tmp_path), "--no-page"],
+                capture_output=True, text=True, check=False, env={"PYTHONPATH": str(tmp_path)},
+            )  # fmt: skip
+
+        return run
+
+    def test_a_model_that_is_gone_from_the_package(self, run):
+        result = run([ROW])
+        assert result.returncode == 0, result.stderr
+        assert "not estimated: a: timm 9 has no model 'resnet18'" in result.stdout
+
+    def test_a_model_that_no_row_has(self, run):
+        result = run([ROW], "--models", "resnet19")
+        assert result.returncode == 1
+        assert result.stderr == "no row that can be estimated has the model resnet19\n"
+
+    def test_a_file_that_lacks_columns(self, run):
+        row = {name: value for name, value in ROW.items() if name != "first_fail"}
+        result = run([row])
+        assert result.returncode == 1
+        assert result.stderr.endswith("rows.csv lacks the columns first_fail\n")
+        assert len(result.stderr.splitlines()) == 1
+
+
+class TestThePage:
+    def test_it_is_made_of_the_raw_results(self, page):
+        """`python bench/estimate_against_gpus.py --page` writes it again."""
+        made = page.page(json.loads(RAW.read_text()), RAW.name)
+        assert (ROOT / "docs" / "estimate-against-gpus.md").read_text("utf-8") == made
+
+    def test_the_table_is_made_of_the_raw_results(self, page):
+        made = page.report(json.loads(RAW.read_text()))
+        assert RAW.with_suffix(".txt").read_text("utf-8") == made + "\n"
+
+    def test_it_says_whose_figures_these_are_and_what_was_not_reproduced(self, page):
+        text = " ".join(page.page(json.loads(RAW.read_text()), RAW.name).split())
+        assert "were **published by others**, of torch 1.12 to 2.13" in text
+        for owner in ("huggingface/peft", "mosaicml/llm-foundry", "Lightning-AI/litgpt"):
+            assert f"| {owner} |" in text
