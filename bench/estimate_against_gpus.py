@@ -305,7 +305,7 @@ def main() -> None:
     parser.add_argument("--no-page", action="store_true", help="Leave the page as it is.")
     options = parser.parse_args()
     if options.page:
-        write_again(sorted(options.results.glob(f"{THEME}_*.json"))[-1])
+        write_again(max(options.results.glob(f"{THEME}_*.json")))
         return
     if options.rows is None:
         parser.error("name the CSV file of rows")

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 BENCH = ROOT / "bench"
-RAW = sorted((BENCH / "results").glob("estimate-against-gpus_*.json"))[-1]
+RAW = max((BENCH / "results").glob("estimate-against-gpus_*.json"))
 ROW = {
     "id": "a",
     "source": "owner/repository table.csv",
@@ -121,8 +121,7 @@ class TestBadInput:
                 writer.writerows(rows)
             (tmp_path / "timm.py").write_text("__version__ = '9'\nis_model = lambda name: False\n")
             return subprocess.run(
-                [sys.executable, str(BENCH / "estimate_against_gpus.py"), str(path), *words]
-                + ["--results", str(tmp_path), "--no-page"],
+                [sys.executable, str(BENCH / "estimate_against_gpus.py"), str(path), *words, "--results", str(tmp_path), "--no-page"],
                 capture_output=True, text=True, check=False, env={"PYTHONPATH": str(tmp_path)},
             )  # fmt: skip
 
