@@ -121,7 +121,8 @@ class TestBadInput:
                 writer.writerows(rows)
             (tmp_path / "timm.py").write_text("__version__ = '9'\nis_model = lambda name: False\n")
             return subprocess.run(
-                [sys.executable, str(BENCH / "estimate_against_gpus.py"), str(path), *words, "--results", str(tmp_path), "--no-page"],
+                [sys.executable, str(BENCH / "estimate_against_gpus.py"), str(path), *words,
+                 "--results", str(tmp_path), "--no-page"],
                 capture_output=True, text=True, check=False, env={"PYTHONPATH": str(tmp_path)},
             )  # fmt: skip
 
