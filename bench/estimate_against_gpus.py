@@ -184,7 +184,9 @@ class FakeLoader:
                     break
             self.trials.append(steps.trial(size))
             self.requests.append(steps.requests)
-            self.held.append(Held(steps.num_held, steps.late, steps.products, steps.passing))
+            self.held.append(
+                Held(steps.num_held, steps.late, steps.products, steps.passing, steps.emptied)
+            )
         steps.close()
 
 

@@ -127,7 +127,7 @@ class FakeLoop:
         return Made(
             result.trial,
             result.requests,
-            Held(result.num_held, result.late, result.products, result.passing),
+            Held(result.num_held, result.late, result.products, result.passing, result.emptied),
             result.change,
             result.work,
             result.no_work,

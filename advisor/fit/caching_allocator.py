@@ -105,7 +105,8 @@ class CachingAllocator:
         """Serves requests in order.
 
         Args:
-            requests: bytes that are wanted, or -n to give back the n-th request, counted from 1.
+            requests: bytes that are wanted, -n to give back the n-th request, counted from 1, or 0
+                to empty the cache.
 
         Raises:
             NoMemoryError: one does not fit.
@@ -115,8 +116,10 @@ class CachingAllocator:
             if request > 0:
                 number += 1
                 self.allocate(number, rounded(request))
-            else:
+            elif request:
                 self.free(-request)
+            else:
+                self._release()
 
     def allocate(self, key: int, size: int) -> None:
         """Serves a request of `size` bytes, a multiple of 512; `key` names it for `free`.

@@ -7,7 +7,7 @@ it may reserve much more. Where memory is short, it gives back segments that the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 NUM_STEPS = 3
@@ -24,12 +24,15 @@ class Held(NamedTuple):
             forward pass, and in the thread of the backward pass.
         passing: before which of its requests an operation takes memory only while it runs, and how
             many bytes; an assumption that is no part of the step's own tensors.
+        emptied: before which of its requests the cache is emptied, in a training's first step:
+            cuDNN has tried all kernels of a convolution.
     """
 
     num: int = 0
     late: tuple[int, ...] = ()
     products: tuple[int, ...] = ()
     passing: tuple[tuple[int, int], ...] = ()
+    emptied: tuple[int, ...] = ()
 
     def scaled(self, share: float) -> Held:
         """The same for a batch of another size, to which what passes is in proportion."""
@@ -61,7 +64,8 @@ def first_steps(
     passing: dict[int, list[int]] = {}
     for at, size in lived.passing:
         passing.setdefault(at - lived.num, []).append(size)
-    left = steps.step(own, lived.num, lives, begins, passing)
+    emptied = {at - lived.num for at in lived.emptied}
+    left = steps.step(own, lived.num, lives, workspaces=begins, passing=passing, emptied=emptied)
     for _ in range(1, num_steps):
         lives = {}
         for number, size in enumerate(held, 1):
@@ -114,8 +118,10 @@ class _Sequence:
         requests: Sequence[int],
         num_held: int,
         held: Mapping[int, int],
+        *,
         workspaces: Mapping[int, int] = {},
         passing: Mapping[int, Sequence[int]] = {},
+        emptied: Container[int] = (),
     ) -> dict[int, int]:
         """One more step.
 
@@ -125,12 +131,15 @@ class _Sequence:
             held: what lived before, by its number in the step.
             workspaces: what is asked for, and kept, before a request of the step.
             passing: what is asked for there, and given back at once.
+            emptied: where the cache is emptied first.
 
         Returns:
             What lives after it, by its number in the step.
         """
         numbers = dict(held)
         for at, request in enumerate(requests):
+            if at in emptied:
+                self.requests.append(0)
             if at in workspaces:
                 self.ask(workspaces[at])
             for size in passing.get(at, ()):

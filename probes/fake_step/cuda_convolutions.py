@@ -1,9 +1,10 @@
-"""The workspace that cuDNN takes for a convolution of several groups, where it tries all kernels.
+"""What cuDNN's search for the fastest kernel of a convolution does to memory.
 
-With `torch.backends.cudnn.benchmark` cuDNN takes the fastest kernel, whatever memory that needs
-while it runs. For most convolutions this is little. Those whose groups hold several channels are
-made anew, padded for tensor cores. How much that takes is nowhere written: it is an assumption, on
-the safe side of what published sizes show (`docs/estimate-against-gpus.md`).
+With `torch.backends.cudnn.benchmark` cuDNN tries all kernels of each convolution once, and torch
+then empties its cache (`emptyCache` in aten/src/ATen/native/cudnn/Conv_v7.cpp). From then on the
+fastest runs, whatever memory it needs meanwhile. For most convolutions this is little. Those whose
+groups hold several channels are made anew, padded for tensor cores. How much that takes is nowhere
+written: it is an assumption, by what published sizes show (`docs/estimate-against-gpus.md`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,18 @@ FIRST: Final = {"convolution": 0, "convolution_backward": 1}
 """Where among the arguments the input stands; the weights follow."""
 GROUPS: Final = {"convolution": 8, "convolution_backward": 9}
 """Where their number stands."""
+
+
+def search_of(name: str, args: Sequence[Any]) -> tuple[Any, ...]:
+    """What cuDNN tries all kernels for, once for each; empty where it tries none.
+
+    After that torch empties its cache of memory, which the search may have filled.
+    """
+    if name not in FIRST or not torch.backends.cudnn.benchmark:
+        return ()
+    given, weights = args[FIRST[name] : FIRST[name] + 2]
+    settings = (str(each) for each in args[FIRST[name] + 3 :])
+    return (name, given.shape, given.stride(), given.dtype, weights.shape, *settings)
 
 
 def grouped_workspace(name: str, args: Sequence[Any]) -> int:

@@ -139,6 +139,11 @@ class FakeSteps:
         return tuple(self._count.passing)
 
     @property
+    def emptied(self) -> tuple[int, ...]:
+        """Where cuDNN's searches empty the cache; see `FakedCount`."""
+        return tuple(self._count.emptied)
+
+    @property
     def blocks(self) -> str:
         """That can be checkpointed; see `CheckpointedBlocks.names`."""
         return self._checkpointed.names

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
-from .cuda_convolutions import grouped_workspace
+from .cuda_convolutions import grouped_workspace, search_of
 from .fake_values import FakeValues
 from .known_outputs import KnownOutputs, name_of, tensors_of
 from .large_parameters import FakeMode, LargeParameters
@@ -39,6 +39,8 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
             output, outside of the backward pass (False) and in it (True), where a GPU has a thread.
         passing: how many requests were made when an operation took a workspace that is no tensor
             and is not counted, and its bytes.
+        emptied: how many requests were made when cuDNN had tried all kernels of a convolution: the
+            first of its shapes.
 
     Args:
         buffer: bytes that an operation takes only while it runs, by its name and arguments; for a
@@ -56,6 +58,8 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         self.work: StepWork | None = None
         self.first_products: dict[bool, int] = {}
         self.passing: list[tuple[int, int]] = []
+        self.emptied: list[int] = []
+        self._tried: set[Any] = set()
         self._buffer = buffer
         self._faked_before: Any = WeakIdKeyDictionary()
 
@@ -64,6 +68,8 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         super().reset_requests()
         self.first_products.clear()
         self.passing.clear()
+        self.emptied.clear()
+        self._tried.clear()
 
     def _faked(self, tensor: torch.Tensor) -> torch.Tensor:
         # Operations on real parameters would be computed, and change them.
@@ -120,8 +126,12 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
             self.first_products.setdefault(in_backward, len(self.requests))
         if self._buffer is not None and (num_bytes := self._buffer(name, args)):
             self.pass_by(num_bytes)
-        if self._buffer is not None and (num_bytes := grouped_workspace(name, args)):
-            self.passing.append((len(self.requests), num_bytes))
+        if self._buffer is not None and (tried := search_of(name, args)):
+            if num_bytes := grouped_workspace(name, args):
+                self.passing.append((len(self.requests), num_bytes))
+            if tried not in self._tried:
+                self._tried.add(tried)
+                self.emptied.append(len(self.requests))
         self._values.note(out, name, args)
         if self.work is not None:
             self.work.note(func, name, args, kwargs, out)

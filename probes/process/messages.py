@@ -79,6 +79,7 @@ class FakeResult(Message, frozen=True, kw_only=True):
             in the backward pass.
         passing: before which requests an operation takes memory only while it runs, and how many
             bytes; see `first_steps.Held`.
+        emptied: before which requests the first step of a training empties the cache.
         eager: CUDA would load all kernels at its start, in this process; see `forecast`.
         blocks: see `Estimate`.
         change: what the variant changed, `24 Linear`; empty if there is nothing to say.
@@ -92,6 +93,7 @@ class FakeResult(Message, frozen=True, kw_only=True):
     late: tuple[int, ...] = ()
     products: tuple[int, ...] = ()
     passing: tuple[tuple[int, int], ...] = ()
+    emptied: tuple[int, ...] = ()
     eager: bool = False
     work: tuple[OpWork, ...] = ()
     no_work: str = ""

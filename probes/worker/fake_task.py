@@ -97,6 +97,7 @@ class FakeTask:
                 late=steps.late,
                 products=steps.products,
                 passing=steps.passing,
+                emptied=steps.emptied,
                 eager=loads_all_kernels(),
                 blocks=steps.blocks,
                 change=steps.change,

@@ -86,3 +86,14 @@ def test_a_workspace_passes_in_every_step():
     steps = first_steps([PARAMETER, ACTIVATION, GRADIENT, -2, -3], held, num_steps=2)
     first = [PARAMETER, ACTIVATION, 16 * MIB, -3, GRADIENT, -2, -4]
     assert steps == [*first, ACTIVATION, 16 * MIB, -6, GRADIENT, -5, -7]
+
+
+def test_a_search_for_kernels_empties_the_cache_in_the_first_step():
+    """What was free then makes no holes that later steps keep."""
+    held = Held(1, emptied=(3,))
+    step = [PARAMETER, 40 * MIB, -2, 30 * MIB, 12 * MIB, -3, -4]
+    steps = first_steps(step, held, num_steps=2)
+    first = [PARAMETER, 40 * MIB, -2, 0, 30 * MIB, 12 * MIB, -3, -4]
+    assert steps == [*first, 40 * MIB, -5, 30 * MIB, 12 * MIB, -6, -7]
+    assert reserved_bytes(first) == (20 + 30 + 12) * MIB
+    assert reserved_bytes([each for each in first if each]) == (20 + 40 + 12) * MIB

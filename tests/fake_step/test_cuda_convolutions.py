@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from batchadvisor.probes.fake_step.cuda_convolutions import grouped_workspace
+from batchadvisor.probes.fake_step.cuda_convolutions import grouped_workspace, search_of
 from batchadvisor.probes.fake_step.fake_steps import FakeSteps
 from batchadvisor.probes.worker.versions import loads_all_kernels
 from batchadvisor.records import Variant
@@ -69,6 +69,7 @@ def test_a_batch_of_another_size_keeps_its_layout_and_its_workspace_is_noted(lay
     times = 8 if layout is torch.contiguous_format else 4
     assert [size for _, size in steps.passing] == [times * 32 * 8 * 16 * 16 * 2] * 2
     assert not {size for _, size in steps.passing}.intersection(steps.requests)
+    assert len(steps.emptied) == 2  # forward and backward
     steps.close()
 
 
@@ -81,3 +82,12 @@ def test_a_process_says_whether_cuda_would_load_all_kernels(monkeypatch):
     assert loads_all_kernels() is False
     monkeypatch.setenv("CUDA_MODULE_LOADING", "EAGER")
     assert loads_all_kernels() is True
+
+
+def test_cudnn_searches_once_for_each_convolution(searching):
+    one, same, other = (search_of("convolution", of(IMAGES, *each)) for each in
+                        ((64, 1), (64, 1), (4, 16)))  # fmt: skip
+    last = IMAGES.contiguous(memory_format=torch.channels_last)
+    assert one == same
+    assert len({one, other, search_of("convolution", of(last, 64, 1))}) == 3
+    assert search_of("mm", (IMAGES, IMAGES)) == ()
