@@ -131,7 +131,8 @@ def estimate(
         own = discovery.native_batch_size
         num_samples = discovery.primary.num_samples
         sizes = Sizes(own, num_samples, gpus, asked.expandable, options.goal.multiple_of)
-        forecasts, unavailable = [], {}
+        forecasts: list[Forecast] = []
+        unavailable: dict[str, str] = {}
         try:
             times = StepTimes(gpus, own, record)
             for variant in VARIANTS:

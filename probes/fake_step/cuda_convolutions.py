@@ -47,6 +47,8 @@ def grouped_workspace(name: str, args: Sequence[Any]) -> int:
     """
     if name not in FIRST or not torch.backends.cudnn.benchmark:
         return 0
+    given: torch.Tensor
+    weights: torch.Tensor
     given, weights = args[FIRST[name] : FIRST[name] + 2]
     groups: int = args[GROUPS[name]]
     # One channel a group has kernels of its own.
