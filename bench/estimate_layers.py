@@ -38,11 +38,11 @@ WITHIN = 0.02
 RAW = HERE.parent / "results" / "estimate-layers_torch-2.13.0.json"
 HEAD = """# Layers that `estimate` knows
 
-Each family of torch's layers and optimizers was trained by a small script. `batchadvisor estimate` ran
-each script, and the peak that it says of the script's own batch was compared with the storages of a
-real second step on the CPU (torch 2.13). `bench/estimate_layers.py` does it again; its raw output is
-[here](../bench/results/estimate-layers_torch-2.13.0.json). No figure was compared with a GPU here:
-where a GPU runs a layer in another form than a CPU, the difference stands beside it
+Each family of torch's layers and optimizers was trained by a small script. `batchadvisor estimate`
+ran each script, and the peak that it says of the script's own batch was compared with the storages
+of a real second step on the CPU (torch 2.13). `bench/estimate_layers.py` does it again; its raw
+output is [here](../bench/results/estimate-layers_torch-2.13.0.json). No figure was compared with a
+GPU here: where a GPU runs a layer in another form than a CPU, the difference stands beside it
 ([how good an estimate is](estimate.md#how-good-it-is))."""
 CUDNN = "all steps in one operation, with cuDNN's reserve space and workspace"
 KERNELS = "CUDA's fused kernels; see the comparison with torch's own CUDA code"
@@ -185,8 +185,8 @@ def page(rows: dict[str, Any]) -> str:
     others = counts["differs"] + counts["counted"]
     lines = [HEAD, ""]
     lines.append(
-        f"Of {len(rows)} families, {counts['within']} are within 2 %. {counts['as a CPU']} are within "
-        "2 % as a CPU runs them; a GPU runs them otherwise, and that is what is counted. "
+        f"Of {len(rows)} families, {counts['within']} are within 2 %. {counts['as a CPU']} are "
+        "within 2 % as a CPU runs them; a GPU runs them otherwise, and that is what is counted. "
         f"{others} differ or have nothing to be compared with, {counts['refused']} are refused."
     )
     for group, families in FAMILIES.items():

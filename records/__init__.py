@@ -55,6 +55,7 @@ from .edit import EditCheck
 from .entered import Entered
 from .estimate import (
     Estimate,
+    EvaluationPeak,
     FakeTrial,
     FittedGpu,
     FittingChange,
@@ -207,6 +208,7 @@ __all__ = [
     "Entered",
     "EpochRisk",
     "Estimate",
+    "EvaluationPeak",
     "Evidence",
     "Explained",
     "ExplainedSize",

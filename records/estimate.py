@@ -281,6 +281,19 @@ class Forecast(Record, frozen=True, kw_only=True):
     gpus: tuple[FittedGpu, ...]
 
 
+class EvaluationPeak(Record, frozen=True, kw_only=True):
+    """What lives at most while the script evaluates between two epochs of training.
+
+    Attributes:
+        batch: that it is fed, in words; of the script's own size, whatever the training's is.
+        too_large: GPUs whose memory it exceeds.
+    """
+
+    peak_bytes: int
+    batch: str
+    too_large: tuple[str, ...] = ()
+
+
 class FittingChange(Record, frozen=True, kw_only=True):
     """A change of the script, and the GPUs on which its tensors would fit.
 
@@ -339,6 +352,7 @@ class Estimate(Record, frozen=True, kw_only=True):
         compiled: the script compiles its model; the steps run it as it is written.
         calibration: of them by a run on a real GPU, if one was given.
         too_small: GPUs on which not even the smallest batch fits, and why.
+        evaluation: `None` where the script does not evaluate, or its peak is unknown.
         limits: of kernels, at sizes for which one of the GPUs has memory.
     """
 
@@ -359,6 +373,7 @@ class Estimate(Record, frozen=True, kw_only=True):
     tensors: tuple[int, int] | None = None
     compiled: bool = False
     too_small: tuple[TooSmall, ...] = ()
+    evaluation: EvaluationPeak | None = None
     limits: tuple[SizeLimit, ...] = ()
     label: str = NEVER_CHECKED
     assumptions: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..advisor.fit.assumptions import assumptions
+from ..advisor.fit.evaluation import beside_evaluation
 from ..advisor.fit.first_steps import Held
 from ..advisor.fit.forecast import forecast, next_size
 from ..advisor.fit.gpu_specs import SPECS
@@ -172,8 +173,14 @@ def estimate(
             what_ifs = looked_at(loop, own, forecasts, asked, sharded)
             changes = [Variant(length=length) for length in asked.lengths]
             lengths = _looked_at(loop, sizes, changes, unavailable)
+            evaluation = loop.evaluation(own)
         finally:
             current.workers.end()
+    if isinstance(evaluation, str):
+        unavailable["evaluation"] = evaluation
+        evaluation = None
+    elif evaluation is not None:
+        evaluation, forecasts[0] = beside_evaluation(evaluation, forecasts[0])
     written, *others = forecasts
     answer = Estimate(
         script=options.script,
@@ -192,6 +199,7 @@ def estimate(
         calibration=times.calibration(written),
         tensors=peak_range(trial_at(written, own).peak_bytes),
         compiled=discovery.compiled,
+        evaluation=evaluation,
         limits=size_limits(forecasts),
         assumptions=assumptions(eager=loop.eager, grouped=loop.grouped),
     )

@@ -11,12 +11,14 @@ from ..errors import RunError, ScriptError
 from ..probes.process.endings import WorkerGone
 from ..probes.process.messages import FakeResult, Raised
 from ..probes.process.worker_like import FakesSteps
-from ..records import Discovery, FakeTrial, OpWork, Variant
+from ..records import Discovery, EvaluationPeak, FakeTrial, OpWork, Variant
 from .display import Display
 from .fake_failures import why_not_faked
 from .run import Run
 
 WHY_NOT = "`batchadvisor run` measures what it takes, on the GPU itself."
+ENDED = "exit code 0"
+"""Of a script that went to its end."""
 MOST_STARTS = 4
 """Of the script: steps that raise end its process."""
 
@@ -118,6 +120,25 @@ class FakeLoop:
             raise CannotFakeError(why_not_faked(gone)) from None
         self.changes[variant.name] = result.change
         return self._made(result)
+
+    def evaluation(self, size: int) -> EvaluationPeak | str | None:
+        """What the script's evaluation takes after an epoch of this size, or why it is unknown.
+
+        `None` where it evaluates nothing before its next epoch, or ends. Nothing can follow.
+        """
+        if self._worker is None:
+            return "a step before it failed"
+        self._display.note("an evaluation on fake tensors")
+        try:
+            result = self._worker.run_fake(size, Variant(), for_gpu=True, evaluation=True)
+        except WorkerGone as gone:
+            self._worker = None
+            return None if ENDED in gone.detail else why_not_faked(gone)
+        if result.reason:
+            return result.reason
+        if not result.evaluation_bytes:
+            return None
+        return EvaluationPeak(peak_bytes=result.evaluation_bytes, batch=result.evaluated)
 
     def _made(self, result: FakeResult) -> Made:
         if result.trial is None:

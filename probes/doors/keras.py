@@ -36,7 +36,7 @@ from ..process.orders import WorkOrder
 from ..source.call_site import user_call_site
 from .keras_data import NotSizedError, fit_data
 from .keras_fit import FitCall, FitRun
-from .protocols import Aside, BatchSubstitute, FoundLoop, StepListener
+from .protocols import Aside, BatchSubstitute, Evaluation, FoundLoop, StepListener
 from .script_watch import ScriptWatch
 
 
@@ -96,6 +96,10 @@ class KerasDoor:
 
     def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:  # noqa: ARG002
         """False: nothing comes between Keras and its batches."""
+        return False
+
+    def end_epoch(self, evaluation: Evaluation) -> bool:  # noqa: ARG002
+        """See `Door`."""
         return False
 
     # inside ----------------------------------------------------------------------------------

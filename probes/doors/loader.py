@@ -24,7 +24,7 @@ from ..loader.reading_ahead import reads_ahead
 from ..loader.repeated_inputs import RepeatedInputs
 from ..loader.token_meter import TokenMeter
 from .caught_errors import CaughtErrors
-from .protocols import Aside, BatchSubstitute, FoundLoop, StepListener
+from .protocols import Aside, BatchSubstitute, Evaluation, FoundLoop, StepListener
 from .script_watch import ScriptWatch
 from .training_cycle import Rhythm
 
@@ -77,6 +77,7 @@ class LoaderDoor:
         self._fed_elsewhere = False
         self._substitute: BatchSubstitute | None = None
         self._aside: Aside = nullcontext
+        self._evaluation: Evaluation | None = None
         self._repeated = RepeatedInputs()
         self.in_control = False
         self.meter = TokenMeter()
@@ -101,6 +102,8 @@ class LoaderDoor:
         self, handle: LoaderHandle, iterator: Any, native_next: Callable[[Any], Any]
     ) -> Any:
         """The script fetches from a loader: the only place where it waits for us."""
+        if self._evaluation is not None:
+            return self._evaluated(self._evaluation, handle, iterator, native_next)
         cycles = self.watch.cycles
         training = is_training_fetch() or self._without_gradients
         self._fetched_without = self._fetched_without or not training
@@ -110,6 +113,8 @@ class LoaderDoor:
             if self.watch.steps_in_other_thread:
                 cycles.set_apart()
             self._before_fetch()
+            if self._evaluation is not None:
+                raise StopIteration
             if self.in_control and not handle.trains:  # the loop was found just now
                 self._succeed(handle)
         if training and self.in_control:
@@ -177,7 +182,31 @@ class LoaderDoor:
         self._substitute, self._aside = substitute, aside
         return True
 
+    def end_epoch(self, evaluation: Evaluation) -> bool:
+        """See `Door`; nothing is trained from then on."""
+        self._evaluation = evaluation
+        return True
+
     # inside ----------------------------------------------------------------------------------
+
+    def _evaluated(
+        self,
+        evaluation: Evaluation,
+        handle: LoaderHandle,
+        iterator: Any,
+        native_next: Callable[[Any], Any],
+    ) -> Any:
+        """A batch after the epoch; with one of the loader that trains, the next epoch begins."""
+        if handle is self._primary or evaluation.is_enough:
+            evaluation.over()
+            raise StopIteration
+        try:
+            with self._aside():
+                batch = handle.fetch(iterator, native_next)
+        except StopIteration:
+            evaluation.over()
+            raise
+        return evaluation.take(batch, handle.called())
 
     def _note_turn(self, handle: LoaderHandle) -> None:
         """Whether a batch of a size that is not ours comes after the step of the primary's.

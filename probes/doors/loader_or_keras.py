@@ -13,7 +13,7 @@ from ..loader.loader_handle import LoaderHandle
 from ..loader.token_meter import TokenMeter
 from .keras import KerasDoor
 from .loader import LoaderDoor
-from .protocols import Aside, BatchSubstitute, Door, StepListener
+from .protocols import Aside, BatchSubstitute, Door, Evaluation, StepListener
 from .script_watch import ScriptWatch
 
 
@@ -80,6 +80,10 @@ class LoaderOrKerasDoor:
     def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:
         """The script gets what `substitute` makes of each batch."""
         return self._present.replace_batches(substitute, aside)
+
+    def end_epoch(self, evaluation: Evaluation) -> bool:
+        """See `Door`."""
+        return self._present.end_epoch(evaluation)
 
     @property
     def _present(self) -> Door:

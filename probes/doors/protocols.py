@@ -24,6 +24,24 @@ BatchSubstitute = Callable[[Any, int | None, BatchSizeReader], Any]
 """A batch, its samples and what knows where it carries them, to what the script gets instead."""
 
 
+class Evaluation(Protocol):
+    """Takes the batches that come between two epochs of training."""
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether it needs no more of them."""
+
+    def take(self, batch: Any, words: str) -> Any:
+        """The script gets what this returns.
+
+        Args:
+            words: the batch, and where its loader was made.
+        """
+
+    def over(self) -> None:
+        """No more of them come."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FoundLoop:
     """A training loop whose batches have our sizes from now on.
@@ -81,6 +99,9 @@ class Door(Protocol):
         Args:
             aside: what fetches from loaders run in.
         """
+
+    def end_epoch(self, evaluation: Evaluation) -> bool:
+        """The fetch that waits finds its epoch over. False where that is no choice."""
 
 
 class ScriptDoor(Door, Protocol):

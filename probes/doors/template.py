@@ -19,7 +19,7 @@ from ..loader.loader_handle import LoaderHandle, is_training_fetch
 from ..loader.model_inputs import AS_ASKED, ModelInputs
 from ..process.orders import WorkOrder
 from ..source.placeholder import command, has_placeholder, source_of, without_placeholder
-from .protocols import Aside, BatchSubstitute, FoundLoop, StepListener
+from .protocols import Aside, BatchSubstitute, Evaluation, FoundLoop, StepListener
 from .script_watch import ScriptWatch
 
 
@@ -122,6 +122,10 @@ class TemplateDoor:
 
     def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:  # noqa: ARG002
         """Batches that do not come from a loader cannot be replaced."""
+        return False
+
+    def end_epoch(self, evaluation: Evaluation) -> bool:  # noqa: ARG002
+        """See `Door`."""
         return False
 
     # inside ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from ..loader.loader_handle import LoaderHandle
 from ..loader.model_inputs import AS_ASKED, ModelInputs
 from ..process.orders import WorkOrder
 from .declared import Workload, WorkloadError, load
-from .protocols import Aside, BatchSubstitute, FoundLoop, StepListener
+from .protocols import Aside, BatchSubstitute, Evaluation, FoundLoop, StepListener
 from .script_watch import ScriptWatch
 
 DISCOVERY_STEPS = 2
@@ -107,6 +107,10 @@ class WorkloadDoor:
 
     def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:  # noqa: ARG002
         """A workload makes its batches itself."""
+        return False
+
+    def end_epoch(self, evaluation: Evaluation) -> bool:  # noqa: ARG002
+        """See `Door`."""
         return False
 
     # inside ----------------------------------------------------------------------------------

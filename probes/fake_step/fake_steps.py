@@ -154,6 +154,11 @@ class FakeSteps:
         return self._changes.text
 
     @property
+    def peak_bytes(self) -> int:
+        """The most that lived at once since the step began."""
+        return self._count.peak_bytes
+
+    @property
     def requests(self) -> tuple[int, ...]:
         """Of the last step; see `StorageCount`."""
         return tuple(self._count.requests)

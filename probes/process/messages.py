@@ -83,6 +83,8 @@ class FakeResult(Message, frozen=True, kw_only=True):
         eager: CUDA would load all kernels at its start, in this process; see `forecast`.
         blocks: see `Estimate`.
         change: what the variant changed, `24 Linear`; empty if there is nothing to say.
+        evaluation_bytes: the most that lived at once between two epochs; 0 where no batch came.
+        evaluated: the batch that was fed last then, in words.
         work: operations of the last step; empty where nobody counts them.
         no_work: why they are not known.
     """
@@ -99,6 +101,8 @@ class FakeResult(Message, frozen=True, kw_only=True):
     no_work: str = ""
     blocks: str = ""
     change: str = ""
+    evaluation_bytes: int = 0
+    evaluated: str = ""
     reason: str = ""
 
 

@@ -141,11 +141,13 @@ class RunFake(Message, frozen=True, kw_only=True):
     Attributes:
         variant: what is changed of them.
         for_gpu: the tensors stand for those of a GPU.
+        evaluation: what the script does between two epochs follows; it is the last order.
     """
 
     batch_size: int
     variant: Variant
     for_gpu: bool
+    evaluation: bool = False
 
 
 class GoOn(Message, frozen=True):

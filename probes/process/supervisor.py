@@ -185,18 +185,27 @@ class Worker:
         return self._await((RecordedResult,), self._silence_s, until_s).reason
 
     def run_fake(
-        self, batch_size: int, variant: Variant, until_s: float | None = None, *, for_gpu: bool
+        self,
+        batch_size: int,
+        variant: Variant,
+        until_s: float | None = None,
+        *,
+        for_gpu: bool,
+        evaluation: bool = False,
     ) -> FakeResult:
         """Makes steps on fake tensors, or says why it cannot.
 
         Args:
             for_gpu: they stand for those of a GPU.
+            evaluation: also what the script does after its epoch; the last that can be asked.
 
         Raises:
             TimeOver: they took longer than up to `until_s`, by `time.monotonic`.
             WorkerGone: the process is over.
         """
-        self.send(RunFake(batch_size=batch_size, variant=variant, for_gpu=for_gpu))
+        self.send(
+            RunFake(batch_size=batch_size, variant=variant, for_gpu=for_gpu, evaluation=evaluation)
+        )
         return self._await((FakeResult,), self._silence_s, until_s)
 
     @property

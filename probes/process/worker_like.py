@@ -91,12 +91,19 @@ class FakesSteps(WorkerLike, Protocol):
     """A worker that can make steps on tensors without contents."""
 
     def run_fake(
-        self, batch_size: int, variant: Variant, until_s: float | None = None, *, for_gpu: bool
+        self,
+        batch_size: int,
+        variant: Variant,
+        until_s: float | None = None,
+        *,
+        for_gpu: bool,
+        evaluation: bool = False,
     ) -> FakeResult:
         """Makes them, or says why it cannot; nothing else can be asked of it then.
 
         Args:
             for_gpu: they stand for those of a GPU, in all calls or in none.
+            evaluation: also what the script does after its epoch; the last that can be asked.
 
         Raises:
             TimeOver: they took longer than up to `until_s`, by `time.monotonic`.

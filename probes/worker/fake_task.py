@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 NUM_STEPS = 2
 """The first makes gradients and the optimizer's state; the second is as all that follow. Where they
 are there one step does, unless what a step of another size left would raise its peak."""
+MOST_EVALUATED = 2
+"""Batches of an evaluation; all are alike."""
 MAX_STRAYS = 4
 """Steps with batches of another size that are let pass before it is given up."""
 Kept = tuple[Any, dict[Path, int]]
@@ -53,6 +55,8 @@ class FakeTask:
         self._reason = ""
         self._num_steps = self._strays = 0
         self._is_settled = False
+        self._num_evaluated = 0
+        self._evaluated = ""
 
     def begin(self) -> bool:
         """Asks for the size; the script's next batch begins its first step."""
@@ -90,6 +94,10 @@ class FakeTask:
             self._cannot(self._reason)
             return True
         if self._num_steps >= NUM_STEPS or (self._is_settled and steps.is_as_the_next(size)):
+            if self._order.evaluation:
+                steps.next_step()
+                if self._context.door.end_epoch(self):
+                    return False
             result = FakeResult(
                 trial=steps.trial(size),
                 requests=steps.requests,
@@ -116,6 +124,28 @@ class FakeTask:
     def no_step(self, num_fetches: int, caught_errors: CaughtErrors) -> None:  # noqa: ARG002
         """There is no step to count."""
         self._cannot(f"no optimizer stepped at batch {self._order.batch_size}")
+        wait_for_the_end()
+
+    # between two epochs, see `Evaluation` -----------------------------------------------------
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether a few batches were fed."""
+        return self._num_evaluated >= MOST_EVALUATED
+
+    def take(self, batch: Any, words: str) -> Any:
+        """The script works on it, and nothing is computed."""
+        self._num_evaluated += 1
+        self._evaluated = words
+        self._steps.enter(batch)
+        return batch
+
+    def over(self) -> None:
+        """Nothing can follow in this process."""
+        self._steps.leave()
+        peak_bytes = self._steps.peak_bytes if self._num_evaluated else 0
+        result = FakeResult(evaluation_bytes=peak_bytes, evaluated=self._evaluated)
+        self._context.line.send(result)
         wait_for_the_end()
 
     # inside ----------------------------------------------------------------------------------

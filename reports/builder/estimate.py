@@ -10,6 +10,7 @@ from ..report import Column, Fact, MemoryReport, MemorySection, Row, Table
 from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
 from ..words.fits import (
     COMPILED,
+    evaluation_text,
     fitting_sizes,
     headline,
     limit_texts,
@@ -33,6 +34,7 @@ def build_estimate(answer: Estimate, next_command: str = "") -> MemoryReport:
     own = f"batch size {answer.batch_size}"
     if answer.micro_batches > 1:
         own += f", {answer.micro_batches} batches to a step of the optimizer"
+    evaluated = evaluation_text(answer, written.batch_size, written.peak_bytes)
     identity = [
         ("script", " ".join((answer.script, *answer.arguments))),
         ("its own", own),
@@ -47,6 +49,7 @@ def build_estimate(answer: Estimate, next_command: str = "") -> MemoryReport:
         notices=(
             *([COMPILED] if answer.compiled else []),
             *(clean(text, limit=800) for text in nothing_fits_texts(answer)),
+            *([clean(evaluated, limit=800)] if evaluated else []),
             *(clean(text, limit=800) for text in limit_texts(answer)),
             *(clean(text, limit=800) for text in range_texts(answer)),
         ),

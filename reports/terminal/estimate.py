@@ -12,6 +12,7 @@ from ...units import format_bytes, format_count
 from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
 from ..words.fits import (
     COMPILED,
+    evaluation_text,
     fitting_sizes,
     headline,
     limit_texts,
@@ -37,11 +38,12 @@ def render(
     """
     page = Page(width, encoding)
     page.entry(headline(answer), style="bold", indent=0)
-    own = f"batch size {answer.batch_size}"
+    own_text = f"batch size {answer.batch_size}"
     if answer.micro_batches > 1:
-        own += f", {answer.micro_batches} batches to a step of the optimizer"
+        own_text += f", {answer.micro_batches} batches to a step of the optimizer"
     page.entry(
-        f"{answer.script} has {own} and trains {format_count(answer.num_parameters)} parameters."
+        f"{answer.script} has {own_text} and trains "
+        f"{format_count(answer.num_parameters)} parameters."
     )
     if answer.compiled:
         page.entry(COMPILED)
@@ -49,8 +51,11 @@ def render(
         page.entry(page.safe(text))
     _sizes(page, FITTING, answer.forecasts, answer)
     _remarks(page, answer)
-    for text in limit_texts(answer):
-        page.entry(page.safe(text))
+    own = _own_trial(answer.forecasts[0], answer)
+    evaluated = evaluation_text(answer, own.batch_size, own.peak_bytes)
+    for text in (evaluated, *limit_texts(answer)):
+        if text:
+            page.entry(page.safe(text))
     if answer.sharded:
         ranks = answer.sharded[0].variant.ranks
         _sizes(page, f"{FITTING}, of each of {ranks} ranks (FSDP2)", answer.sharded, answer)

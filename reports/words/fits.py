@@ -60,6 +60,26 @@ def tensors_text(answer: Estimate, size: int) -> str:
     )
 
 
+def evaluation_text(answer: Estimate, size: int, peak_bytes: int) -> str:
+    """The evaluation beside the training of the script's own size; empty without one.
+
+    Args:
+        size, peak_bytes: of the training.
+    """
+    evaluation = answer.evaluation
+    if evaluation is None:
+        return ""
+    larger = "The evaluation" if evaluation.peak_bytes > peak_bytes else "The training"
+    text = (
+        f"Evaluation, on {evaluation.batch}, takes {format_bytes(evaluation.peak_bytes)} at its "
+        f"peak, training {format_bytes(peak_bytes)} at batch {size}: {larger.lower()} needs more."
+    )
+    if evaluation.too_large:
+        names = ", ".join(evaluation.too_large)
+        text += f" The evaluation alone does not fit on {names}; no training size helps there."
+    return text
+
+
 def limit_texts(answer: Estimate) -> list[str]:
     """Where kernels end though there is memory."""
     return [_limit_text(limit) for limit in answer.limits]

@@ -1,11 +1,21 @@
 """Limits of kernels, foretold from the shapes of two steps."""
 
+import msgspec
 import pytest
+from batchadvisor.advisor.fit.evaluation import beside_evaluation
 from batchadvisor.advisor.fit.size_limits import size_limits
-from batchadvisor.records import Estimate, FakeTrial, FittedGpu, Forecast, LargeTensor, Variant
+from batchadvisor.records import (
+    Estimate,
+    EvaluationPeak,
+    FakeTrial,
+    FittedGpu,
+    Forecast,
+    LargeTensor,
+    Variant,
+)
 from batchadvisor.reports.builder.estimate import build_estimate
 from batchadvisor.reports.terminal.estimate import render
-from batchadvisor.reports.words.fits import limit_texts
+from batchadvisor.reports.words.fits import evaluation_text, limit_texts
 from batchadvisor.units import GIB
 
 
@@ -69,6 +79,30 @@ def test_only_sizes_that_there_is_memory_for():
     assert answer("convolution", [1], 16, 3840, high=34_952).limits == ()
     assert len(answer("convolution", [1], 16, 3840, high=34_953).limits) == 1
     assert answer("other", 1 << 20, 1 << 12).limits == ()  # of no batch
+
+
+def test_an_evaluation_that_takes_more_than_the_training():
+    known = answer("other", 8, 8)
+    evaluation = EvaluationPeak(peak_bytes=20 * GIB, batch="a batch of 99 of the loader")
+    fits, written = beside_evaluation(evaluation, known.forecasts[0])
+    assert fits.too_large == ()
+    assert written == known.forecasts[0]
+    known = msgspec.structs.replace(known, evaluation=fits)
+    text = evaluation_text(known, 8, 10 * GIB)
+    assert "on a batch of 99 of the loader, takes 20.0 GiB" in text
+    assert "the evaluation needs more" in text
+    assert text in render(known, "", width=400, color=False).replace("8 B at", "10.0 GiB at")
+
+
+def test_an_evaluation_that_no_training_size_helps():
+    known = answer("other", 8, 8)
+    evaluation = EvaluationPeak(peak_bytes=141 * GIB, batch="a batch of 99 of the loader")
+    fits, written = beside_evaluation(evaluation, known.forecasts[0])
+    assert fits.too_large == ("H200",)
+    assert [(gpu.low, gpu.high) for gpu in written.gpus] == [(0, 0)]
+    known = msgspec.structs.replace(known, evaluation=fits, forecasts=(written,))
+    assert "does not fit on H200; no training size helps" in evaluation_text(known, 8, GIB)
+    assert evaluation_text(answer("other", 8, 8), 8, GIB) == ""
 
 
 def test_axes_that_are_lines_and_not_in_proportion():

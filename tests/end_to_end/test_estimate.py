@@ -198,6 +198,22 @@ class TestDoors:
         assert set(listing(tmp_path)) == {"batchadvisor-runs"}
 
 
+class TestEvaluation:
+    def test_its_peak_stands_beside_the_training(self, tmp_path):
+        """Two layers of 64 floats live at once for each of 500 samples; training has 16."""
+        words = ("--gpu", "T4", "--", "--val-batch-size", "500")
+        answer = answered(tmp_path, "argparse_validate_first.py", *words)
+        evaluation = answer["evaluation"]
+        assert 2 * 500 * 64 * 4 < evaluation["peak_bytes"] < 3 * 500 * 64 * 4
+        assert "a batch of 500 of the loader made at" in evaluation["batch"]
+        assert "evaluation" not in answer["unavailable"]
+
+    def test_a_script_that_evaluates_nothing(self, tmp_path):
+        answer = answered(tmp_path, "plain.py", "--gpu", "T4")
+        assert answer["evaluation"] is None
+        assert "evaluation" not in answer["unavailable"]
+
+
 class TestRefusals:
     def test_files_are_refused_before_the_script_runs(self, tmp_path):
         for arguments, words in (
