@@ -97,8 +97,15 @@ def make_readable() -> None:
         setattr(FakeTensor, name, _read_anyway(getattr(FakeTensor, name)))
 
 
+_reading: set[Any] = set()
+"""What was put into torch's place already."""
+
+
 def _read_anyway(native: Any) -> Any:
     """A number also where no step is counted: after an epoch a script prints what it summed."""
+
+    if native in _reading:
+        return native
 
     def read(tensor: FakeTensor) -> Any:
         try:
@@ -108,8 +115,8 @@ def _read_anyway(native: Any) -> Any:
                 raise
             return 1.0
 
-    read.__name__ = native.__name__
-    return read if native.__name__ != "read" else native
+    _reading.add(read)
+    return read
 
 
 def _formatted(tensor: FakeTensor, spec: str) -> str:

@@ -67,7 +67,7 @@ def test_a_fake_step_takes_what_a_real_one_does(name):
     [(LSTM, 4, 736_000_000, 17_730_560), (GRU, 3, 864_000_000, 13_169_920)],
 )
 def test_the_memory_that_cudnn_was_seen_to_take(kind, gates, reserve, workspace):
-    """pytorch/pytorch issue 2895: 123 inputs, four layers of 320 cells, 250 steps of 100 samples."""
+    """pytorch/pytorch issue 2895: 123 inputs, 4 layers of 320 cells, 250 steps of 100 samples."""
     sizes = Sizes(
         kind=kind, layers=4, directions=1, rows=250 * 100, samples=100, cells=320, dropout=False
     )
