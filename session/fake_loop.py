@@ -82,6 +82,7 @@ class FakeLoop:
 
     def _first_start(self) -> None:
         """Real steps of a large model are slow on a CPU, and not every script can do without."""
+        self._workers.make_only_fakes()
         self._workers.cut_batches(SMALLEST)
         self._workers.fake_large_models(wanted=True)
         ways: tuple[tuple[str, Callable[[], None]], ...] = (

@@ -46,6 +46,7 @@ class LoaderDoor:
         watch: knows the script's loaders and optimizers.
         loader: ordinal of the loader to steer; `None` takes the one that trains.
         worst_case: trials begin with the longest samples.
+        only_fakes: its batches are replaced, so that one which takes no size will do.
         started_s: `time.monotonic()` at the start of the process.
 
     Attributes:
@@ -56,11 +57,18 @@ class LoaderDoor:
     _listener: StepListener
 
     def __init__(
-        self, watch: ScriptWatch, *, loader: int | None, worst_case: bool = False, started_s: float
+        self,
+        watch: ScriptWatch,
+        *,
+        loader: int | None,
+        worst_case: bool = False,
+        only_fakes: bool = False,
+        started_s: float,
     ) -> None:
         self.watch = watch
         self._wanted_loader = loader
         self._worst_case = worst_case
+        self._only_fakes = only_fakes
         self._started_s = started_s
         self._primary: LoaderHandle | None = None
         self._fetches_in_cycle = 0
@@ -325,7 +333,9 @@ class LoaderDoor:
             handle.note_training(trains=handle.ordinal in training)
             if handle.trains:
                 self.watch.try_size(handle)
-        primary = primary_of(self.watch.handles, list(training), self._wanted_loader)
+        primary = primary_of(
+            self.watch.handles, list(training), self._wanted_loader, steers=not self._only_fakes
+        )
         if isinstance(primary, Refusal):
             self._listener.cannot_steer(
                 primary.reason, primary.remedy, usage=primary.usage, door=primary.door
@@ -413,13 +423,18 @@ class Refusal:
 
 
 def primary_of(
-    handles: Sequence[LoaderHandle], training: Sequence[int], wanted: int | None
+    handles: Sequence[LoaderHandle],
+    training: Sequence[int],
+    wanted: int | None,
+    *,
+    steers: bool = True,
 ) -> LoaderHandle | Refusal:
     """The loader whose size is asked for, or why there is none.
 
     Args:
         training: ordinals of those that yield between optimizer steps, by their first fetch.
         wanted: ordinal of the user's choice; `None` takes the first that trains.
+        steers: sizes are asked of it; else one that has known batches will do.
     """
     if wanted is not None and wanted >= len(handles):
         return Refusal(
@@ -435,7 +450,7 @@ def primary_of(
             usage=True,
         )
     handle = handles[training[0] if wanted is None else wanted]
-    if handle.cannot_steer:
+    if handle.cannot_steer and (steers or handle.native is None):
         return Refusal(
             f"the training loader ({handle.place}) cannot be steered: {handle.cannot_steer}",
             "give the DataLoader a batch_size.",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from .batch_structure import Path
+from .batch_structure import MAX_DEPTH, Path, paths
 
 Change = Callable[[Any, int], Any]
 """What carries samples along an axis, to what takes its place."""
@@ -53,31 +53,105 @@ def grown_to(num_samples: int, batch: Any, carriers: Mapping[Path, int], empty: 
     return changed(batch, carriers, grow)
 
 
-def changed(batch: Any, carriers: Mapping[Path, int], change: Change) -> Any:
+def uneven_carriers(batch: Any, other: Any, num_samples: int) -> dict[Path, int]:
+    """Parts of a batch that grow with it though no axis counts its samples, as graphs have them.
+
+    Along the axis that differs between two batches of as many samples; where none does, along the
+    first one that is a multiple of the samples.
+
+    Args:
+        other: another batch.
+    """
+    shapes = {path: tuple(leaf.shape) for path, leaf in _tensors(other)}
+    carriers: dict[Path, int] = {}
+    for path, leaf in _tensors(batch):
+        shape = tuple(leaf.shape)
+        pairs = zip(shape, shapes.get(path, shape), strict=False)
+        differing = [axis for axis, (one, two) in enumerate(pairs) if one != two]
+        whole = [axis for axis, length in enumerate(shape) if length and not length % num_samples]
+        if differing or whole:
+            carriers[path] = (differing or whole)[0]
+    return carriers
+
+
+def scaled_to(
+    num_samples: int, own: int, batch: Any, carriers: Mapping[Path, int], empty: Empty
+) -> Any:
+    """The same as `grown_to` by such carriers, each in proportion; the object is a copy.
+
+    Whole numbers that come again are counted on: they are places of nodes or graphs, unless there
+    is one for each sample.
+
+    Args:
+        own: samples of the batch.
+
+    Raises:
+        CannotCutError: nothing carries samples.
+    """
+
+    def scale(value: Any, axis: int) -> Any:
+        length = value.shape[axis]
+        wanted = max(1, round(length * num_samples / own))
+        if value.is_floating_point() or value.is_complex():
+            shape = [*value.shape]
+            shape[axis] = wanted
+            return empty(value, shape)
+        again = torch.arange(wanted)
+        taken = value.index_select(axis, again % length)
+        if length == own or value.dtype is torch.bool:
+            return taken
+        step = (again // length) * (int(value.max()) + 1)
+        return taken + step.view([-1 if at == axis else 1 for at in range(value.dim())])
+
+    return changed(batch, carriers, scale, opened=True)
+
+
+def tensors_in(batch: Any) -> list[torch.Tensor]:
+    """Those inside a batch, also inside objects of libraries."""
+    return [tensor for _, tensor in _tensors(batch)]
+
+
+def _tensors(batch: Any) -> Iterator[tuple[Path, torch.Tensor]]:
+    for path, leaf in paths(batch, (), MAX_DEPTH):
+        if isinstance(leaf, torch.Tensor):
+            yield path, leaf
+
+
+def changed(
+    batch: Any, carriers: Mapping[Path, int], change: Change, *, opened: bool = False
+) -> Any:
     """A batch whose parts that carry samples are changed.
+
+    Args:
+        opened: objects of libraries too are copied with other attributes.
 
     Raises:
         CannotCutError: see `grown_to`.
     """
     if not carriers:
         raise CannotCutError(NO_CARRIER)
-    return _part(batch, (), carriers, change)
+    return _part(batch, (), carriers, change, opened=opened)
 
 
-def _part(value: Any, path: Path, carriers: Mapping[Path, int], change: Change) -> Any:
+def _part(
+    value: Any, path: Path, carriers: Mapping[Path, int], change: Change, *, opened: bool
+) -> Any:
     axis = carriers.get(path)
     if axis is not None:
         return change(value, axis)
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if isinstance(value, Mapping) or _is_dataclass(value):
-        return _of_names(value, path, carriers, change)
+        return _of_names(value, path, carriers, change, opened=opened)
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, PackedSequence)):
         listed = [
-            _part(part, (*path, ("item", key)), carriers, change) for key, part in enumerate(value)
+            _part(part, (*path, ("item", key)), carriers, change, opened=opened)
+            for key, part in enumerate(value)
         ]
         kind: Any = type(value)
         return kind(*listed) if hasattr(kind, "_fields") else kind(listed)
+    if opened and _is_plain_object(value):
+        return _of_names(value, path, carriers, change, opened=opened)
     if isinstance(value, PackedSequence) or hasattr(value, "__dict__"):
         raise CannotCutError(OWN_KIND)
     return copy.deepcopy(value)
@@ -87,11 +161,17 @@ def _is_dataclass(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
-def _of_names(value: Any, path: Path, carriers: Mapping[Path, int], change: Change) -> Any:
+def _is_plain_object(value: Any) -> bool:
+    return hasattr(value, "__dict__") and not (isinstance(value, type) or callable(value))
+
+
+def _of_names(
+    value: Any, path: Path, carriers: Mapping[Path, int], change: Change, *, opened: bool
+) -> Any:
     """A mapping, or a dataclass, with other values."""
     kind = "item" if isinstance(value, Mapping) else "attribute"
     made = copy.copy(value)
     held: Any = made if isinstance(value, Mapping) else vars(made)
     for name, part in list(held.items()):
-        held[name] = _part(part, (*path, (kind, name)), carriers, change)
+        held[name] = _part(part, (*path, (kind, name)), carriers, change, opened=opened)
     return made

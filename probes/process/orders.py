@@ -48,6 +48,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         cores: the cores that it may use; empty for all.
         paced: it is stopped and continued, for a share of the time.
         silence_s: after so long without a sign of life it is taken for hung.
+        only_fakes: only steps on fake tensors are made, so that any loader will do.
         ends_epochs: loaders end their epochs where the script expects it.
         large_fake: parameters of a large model are fake, and so is all that is done with them.
         replacements: numbers that the user's source is compiled with; the files stay as they are.
@@ -79,6 +80,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     paced: bool = False
     silence_s: float = 60.0
     large_fake: bool = False
+    only_fakes: bool = False
     ends_epochs: bool = False
     replacements: tuple[Replacement, ...] = ()
     ahead: bool = False

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..doors.caught_errors import CaughtErrors
 from ..loader.batch_lengths import lengthened
-from ..loader.batch_parts import CannotCutError, grown_to
+from ..loader.batch_parts import (
+    CannotCutError,
+    changed,
+    grown_to,
+    scaled_to,
+    tensors_in,
+    uneven_carriers,
+)
 from ..loader.batch_size_reader import BatchSizeReader
 from ..loader.batch_structure import Path
 from ..process.messages import FakeResult
@@ -25,8 +32,21 @@ MOST_EVALUATED = 2
 """Batches of an evaluation; all are alike."""
 MAX_STRAYS = 4
 """Steps with batches of another size that are let pass before it is given up."""
-Kept = tuple[Any, dict[Path, int]]
-"""A batch, and which parts of it carry its samples."""
+
+
+class Kept(NamedTuple):
+    """A batch of the script's own size.
+
+    Attributes:
+        carriers: parts of it that carry its samples.
+        is_uneven: they are in proportion to the samples, and do not count them.
+    """
+
+    batch: Any
+    carriers: dict[Path, int]
+    is_uneven: bool = False
+
+
 AHEAD = "the script takes its batches several steps ahead"
 BUDGET = "sizes are a budget, and no batch of so many samples can be made"
 SEVERAL = "several loaders feed a step, and only the batches of one can be made without contents"
@@ -57,6 +77,7 @@ class FakeTask:
         self._is_settled = False
         self._num_evaluated = 0
         self._evaluated = ""
+        self._other: Any = None
 
     def begin(self) -> bool:
         """Asks for the size; the script's next batch begins its first step."""
@@ -157,12 +178,16 @@ class FakeTask:
     def _given(self, batch: Any, num_samples: int | None, reader: BatchSizeReader) -> Any:
         """What the script gets in place of a batch; the first ones may be of another size."""
         if not self._kept and num_samples == self._own:
-            self._kept.append((batch, reader.carriers(batch, num_samples)))
+            self._keep(batch, reader.carriers(batch, num_samples))
         if not self._kept or self._reason:
             return batch
-        kept, carriers = self._kept[0]
+        kept, carriers, is_uneven = self._kept[0]
+        size = self._order.batch_size
         try:
-            given = grown_to(self._order.batch_size, kept, carriers, self._steps.empty)
+            if is_uneven:
+                given = scaled_to(size, self._own, kept, carriers, self._steps.empty)
+            else:
+                given = grown_to(size, kept, carriers, self._steps.empty)
             if self._order.variant.length:
                 length = self._order.variant.length
                 given = lengthened(given, carriers, length, self._steps.empty)
@@ -172,8 +197,22 @@ class FakeTask:
         except Exception as error:  # noqa: BLE001  a batch of whatever kind; no fault of the script
             self._reason = f"a batch cannot be grown: {type(error).__name__}: {error}"
             return batch
-        self._steps.enter(given)
+        self._steps.enter(tensors_in(given) if is_uneven else given)
         return given
+
+    def _keep(self, batch: Any, carriers: dict[Path, int]) -> None:
+        """It is the one that is made longer, unless it takes another one to tell how."""
+        try:
+            changed(batch, carriers, lambda value, _: value)
+        except CannotCutError:
+            if self._other is None:
+                self._other = batch
+                self._steps.enter(tensors_in(batch))
+                return
+            uneven = uneven_carriers(batch, self._other, self._own)
+            self._kept.append(Kept(batch, uneven, is_uneven=bool(uneven)))
+        else:
+            self._kept.append(Kept(batch, carriers))
 
     def _cannot(self, reason: str) -> bool:
         self._context.line.send(FakeResult(reason=reason))

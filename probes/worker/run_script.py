@@ -140,7 +140,11 @@ def _door_for(order: WorkOrder, started_s: float) -> tuple[ScriptDoor, KerasDoor
         ends_epochs=order.ends_epochs,
     )
     loader = LoaderDoor(
-        watch, loader=order.loader, worst_case=order.worst_case, started_s=started_s
+        watch,
+        loader=order.loader,
+        worst_case=order.worst_case,
+        only_fakes=order.only_fakes,
+        started_s=started_s,
     )
     keras = KerasDoor(watch, order, started_s)
     return LoaderOrKerasDoor(loader, keras), keras

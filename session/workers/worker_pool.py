@@ -73,7 +73,7 @@ class WorkerPool:
         self._display = display
         self._scratch = Scratch()
         self._batch_cap: int | None = None
-        self._large_fake = False
+        self._large_fake = self._only_fakes = False
         self.restarts = Restarts()
         self.current: WorkerLike | None = None
         self.watch: GpuWatch | None = None
@@ -96,6 +96,10 @@ class WorkerPool:
     def fake_large_models(self, *, wanted: bool) -> None:
         """Whether the parameters of a large model have no contents."""
         self._large_fake = wanted
+
+    def make_only_fakes(self) -> None:
+        """No real step is asked for once the loop is found."""
+        self._only_fakes = True
 
     def start(self) -> WorkerLike:
         """A fresh process of the script, brought to its training loop.
@@ -266,7 +270,11 @@ class WorkerPool:
             scratch_folder=self._scratch.path,
             batch_cap=self._batch_cap,
         )
-        told = {"large_fake": self._large_fake, "ends_epochs": self.restarts.ends_epochs}
+        told = {
+            "large_fake": self._large_fake,
+            "only_fakes": self._only_fakes,
+            "ends_epochs": self.restarts.ends_epochs,
+        }
         return msgspec.structs.replace(order, **{**told, **self._order_changes(), **changes})
 
     def _order_changes(self) -> dict[str, Any]:
