@@ -95,7 +95,7 @@ def estimate(
     output = given["output"]
     if output is not None:
         check_output_and_json(output, as_json=as_json, force=given["force"])
-    on = session.gpus_of(",".join(given["gpus"]) or None)
+    on = session.gpus_of(",".join(given["gpus"]) if given["gpus"] else None)
     wanted = session.wanted(
         given["lora"],
         given["lora_rank"],

@@ -132,6 +132,8 @@ known. Libraries and their workspaces come to it."""
 _NO_HELP = frozenset({"NVIDIA", "GEFORCE", "TESLA", "RTX", "AMD", "INSTINCT"})
 """Words of names that tell no card from another."""
 
+_AMOUNT = re.compile(r"[\d.]+[KMGT]I?B?")
+
 
 class AmbiguousGpuError(Exception):
     """A name of several GPUs.
@@ -156,9 +158,11 @@ def gpu_named(text: str) -> tuple[str, int] | None:
         AmbiguousGpuError: several have that name.
     """
     asked = _words(text)
+    if all(_AMOUNT.fullmatch(word) for word in asked):
+        return None
     named = {name: [_words(name), *map(_words, card.device_names)] for name, card in CARDS.items()}
     found = [name for name, known in named.items() if asked in known]
-    if not found and asked:
+    if not found:
         found = [name for name, known in named.items() if any(asked < words for words in known)]
     if len(found) > 1:
         raise AmbiguousGpuError(found)

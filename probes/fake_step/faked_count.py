@@ -109,7 +109,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
             return out
         name = name_of(func)
         if name == "_local_scalar_dense":
-            return self._values.read(args[0])
+            return self._values.read(self._faked_before.get(args[0], args[0]))
         if name in UNKNOWN_MEMORY:
             msg = f"nothing says how much memory {name} takes"
             raise NotImplementedError(msg)

@@ -78,7 +78,7 @@ def fill_history(optimizer: Optimizer) -> None:
     [group] = optimizer.param_groups
     parameters, length = group["params"], group["history_size"]
     state = optimizer.state[parameters[0]]
-    if len(state.get("old_dirs", ())) >= length:
+    if "before" in state:
         return
     like = parameters[0]
     num = sum(parameter.numel() for parameter in parameters)

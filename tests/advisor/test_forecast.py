@@ -228,7 +228,10 @@ class TestGpus:
             gpu_named(text)
         assert raised.value.names == names
 
-    @pytest.mark.parametrize("text", ["NVIDIA GeForce RTX 4090 Laptop GPU", "GTX 1080", "", "RTX"])
+    @pytest.mark.parametrize(
+        "text",
+        ["NVIDIA GeForce RTX 4090 Laptop GPU", "GTX 1080", "", "RTX", "40GB", "16gb", "22GiB"],
+    )
     def test_other_cards_are_not_taken_for_one_of_the_table(self, text):
         assert gpu_named(text) is None
 

