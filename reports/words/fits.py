@@ -91,7 +91,7 @@ def _limit_text(limit: SizeLimit) -> str:
     if limit.use == "attention":
         return (
             f"From batch {limit.begins:,} on no kernel takes the attention{place} ({limit.shape}), "
-            f"whatever memory there is: its grid has {last} blocks along the axis of the sequences."
+            "whatever memory there is: its grid has 65,535 blocks along the axis of the sequences."
         )
     what = "a tensor" if limit.use == "other" else f"a tensor of the {limit.use}"
     reached = f"From batch {limit.begins:,} on {what}{place} ({limit.shape}) has over 2^31 elements"

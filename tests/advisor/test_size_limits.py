@@ -71,8 +71,9 @@ def test_a_grid_of_attention():
     (text,) = limit_texts(known)
     assert "From batch 65,536 on no kernel takes the attention at a/t.py:7" in text
     assert "65,535 blocks" in text
-    (windows,) = answer("attention", [64], 3, 49, 32).limits  # of an image each
-    assert windows.begins == 1024
+    windows = answer("attention", [64], 3, 49, 32)  # of an image each
+    assert windows.limits[0].begins == 1024
+    assert "65,535 blocks" in limit_texts(windows)[0]
 
 
 def test_only_sizes_that_there_is_memory_for():
