@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.fake_step.layer_families import ALL, FAMILIES, usual_step
+from tests.fake_step.layer_families import ALL, FAMILIES, unfused, usual_step
 from tests.fake_step.small_models import faked
 
 HERE = Path(__file__).resolve()
@@ -90,7 +90,7 @@ def measure(names: list[str]) -> dict[str, Any]:
     for name in names:
         row: dict[str, Any] = {}
         # mkldnn's fused LSTM keeps what no tensor shows.
-        with torch.backends.mkldnn.flags(enabled=not name.startswith(("LSTM", "GRU", "RNN"))):
+        with unfused(on=name.startswith(("LSTM", "GRU", "RNN"))):
             for kind, peak in (("real", _real), ("fake", _fake)):
                 try:
                     row[kind] = peak(name)

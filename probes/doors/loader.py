@@ -193,6 +193,8 @@ class LoaderDoor:
     def end_epoch(self, evaluation: Evaluation) -> bool:
         """See `Door`; nothing is trained from then on."""
         self._evaluation = evaluation
+        for handle in self.watch.handles:
+            handle.cap = None  # of what came before the loop was found
         return True
 
     # inside ----------------------------------------------------------------------------------

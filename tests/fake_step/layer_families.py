@@ -6,9 +6,10 @@ Each is a model, a sample of its batch, and now and then a loss, an optimizer or
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -57,6 +58,17 @@ def usual_step(family: Family, model: Any, optimizer: Any, batch: Any) -> None:
     loss.backward()
     loss.item()
     optimizer.step()
+
+
+@contextlib.contextmanager
+def unfused(*, on: bool) -> Iterator[None]:
+    """Without mkldnn, while it is on."""
+    was = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(was and not on)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(was)
 
 
 class Of(nn.Module):
