@@ -7,7 +7,6 @@ from math import sqrt
 
 from ...records import Trial, TrialRequest
 from ..choose.knee import (
-    LAW_FROM,
     NEAR_RATIO,
     best_size,
     best_throughput,
@@ -24,13 +23,12 @@ from ..measured.multiples import REFUSALS
 from ..measured.sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
 from ..measured.thresholds import BUDGET_SPENT
 from ..measured.trials import throughput
-from ..measured.turns_model import ratio
 from .clean_search import next_to_knee
 from .cost import Budget, has_long_steps
 from .less_padding import next_smaller, surely_slower
 from .remeasure import again
 from .requests import timed_request
-from .turns_plan import more_rounds, next_comparison
+from .turns_plan import in_turn, more_rounds, next_comparison
 
 GROWTH, LEAST_GROWTH = 4.0, 1.5
 SMALLER = 8
@@ -52,8 +50,9 @@ COSTLY = 0.1
 """Beyond a size that lost already, a trial may cost this share of the budget."""
 TOO_COSTLY = 0.25
 """So much no step up may cost: a smaller one leaves time to compare what it found."""
-ENOUGH = 0.25
-"""The ratio of knee and best is known to this share of the tolerance, or time is up."""
+ENOUGH = 0.5
+"""The ratio of knee and best is known to this share of the tolerance: a size that is taken for one
+inside falls short by no more than half of what is allowed."""
 MAX_REFUSED_ABOVE = 3
 """Sizes above all that ran that a script may turn down, memory aside, before growth ends."""
 SPEED_GOALS = ("throughput", "energy")
@@ -203,24 +202,26 @@ def _sharpen(measurements: Measurements) -> TrialRequest | None:
     size = knee(measurements)
     assert size is not None
     top = best_throughput(sizes)
-    larger = [
-        candidate
-        for candidate, trial in sizes.items()
-        if candidate > best and may_be_best(trial, top)
-    ]
-    smaller = [
-        candidate
-        for candidate, trial in sizes.items()
-        if candidate <= best and throughput(trial) >= LAW_FROM * top
-    ]
+    larger = [other for other in sizes if other > best and may_be_best(sizes[other], top)]
     # Which size is the best decides as much as how near to it the knee is.
     other = (
-        best
-        if size < best
-        else max(larger, key=lambda candidate: throughput(sizes[candidate]), default=best)
+        best if size < best else max(larger, key=lambda each: throughput(sizes[each]), default=best)
     )
+    below = max((each for each in sizes if each < size), default=size)
+    if _settled(measurements, size, other, below):
+        return None
     precision = ENOUGH * measurements.goal.tolerance
-    return more_rounds(measurements, {*smaller, *larger, size}, size, other, precision)
+    return more_rounds(measurements, {below, size, other}, size, other, precision)
+
+
+def _settled(measurements: Measurements, size: int, best: int, below: int) -> bool:
+    """Whether further rounds cannot change the knee: it is surely inside, the one below is not."""
+    floor = 1 - measurements.goal.tolerance
+    known = in_turn(measurements, size, best)
+    if known is None or known.low < floor:
+        return False
+    outside = measurements.searched_speeds.compare(below, best)
+    return below == size or (outside is not None and outside.high < floor)
 
 
 def _told_apart(measurements: Measurements, best: int) -> TrialRequest | None:
@@ -236,7 +237,7 @@ def _told_apart(measurements: Measurements, best: int) -> TrialRequest | None:
     rivals = [size for size in slower if size == best or _may_be_faster(measurements, size, top)]
 
     def num_rounds(size: int) -> int:
-        compared = ratio(measurements.search_turns, size, top)
+        compared = in_turn(measurements, size, top)
         return 0 if compared is None else compared.num_samples
 
     requests = (
@@ -248,7 +249,7 @@ def _told_apart(measurements: Measurements, best: int) -> TrialRequest | None:
 
 def _may_be_faster(measurements: Measurements, size: int, top: int) -> bool:
     """Whether the noise leaves it open that a size is faster than the top one."""
-    compared = ratio(measurements.search_turns, size, top)
+    compared = in_turn(measurements, size, top)
     if compared is not None:
         return compared.high >= 1
     sizes = measurements.searched
@@ -260,7 +261,7 @@ def _beside_own(measurements: Measurements, best: int) -> TrialRequest | None:
     own = measurements.own_size
     if own is None or own == best:
         return None
-    known = ratio(measurements.search_turns, best, own, CONFIDENCE)
+    known = in_turn(measurements, best, own, CONFIDENCE)
     if known is None or known.low > 1 or known.high < 1:
         return None
     return more_rounds(measurements, (own, best), best, own, NO_GAIN)

@@ -1,4 +1,4 @@
-"""Which sizes take turns, and for how long; measured/turns_model.py compares what they measured.
+"""Which sizes take turns, and for how long; measured/speeds.py compares what they measured.
 
 On a CPU every size near the best is compared with its neighbours and with the best as soon as it
 was measured once. A GPU's clock is steadier, and throttling is seen. Where a size costs more than
@@ -13,13 +13,13 @@ from math import ceil
 
 import msgspec
 
-from ...records import Purpose, TrialRequest, TurnsPlan
+from ...records import Purpose, Spread, TrialRequest, TurnsPlan
+from ...spread import CONFIDENCE
 from ..measured.measurements import Measurements
 from ..measured.turn_sizes import COMPARISON_SHARE, MIN_ROUNDS, field, warmup_steps
-from ..measured.turns_model import ratio
 from .cost import turns_s
 
-ROUNDS = 12
+ROUNDS = int(os.environ.get("R", "12"))
 """Rounds of one comparison."""
 ALL_SHARE = 0.5
 """All together may cost this share."""
@@ -30,6 +30,14 @@ TURN_OF_LENGTHS_S = 0.1
 TURN_OF_WORKERS_S = 0.2
 """The same where data workers hand over batches in bursts."""
 MAX_TURN_STEPS = 50
+
+
+def in_turn(
+    measurements: Measurements, size: int, other: int, confidence: float = CONFIDENCE
+) -> Spread | None:
+    """How two sizes compare; `None` where no round of the search had both."""
+    speeds = measurements.searched_speeds
+    return speeds.compare(size, other, confidence) if speeds.num_rounds(size, other) else None
 
 
 def next_comparison(measurements: Measurements) -> TrialRequest | None:
@@ -71,7 +79,7 @@ def more_rounds(
     """
     if size == best or not ({size, best} <= set(field(measurements))):
         return None
-    known = ratio(measurements.search_turns, size, best)
+    known = in_turn(measurements, size, best)
     if known is not None and known.relative_half_width <= precision:
         return None
     met = [turns for turns in measurements.search_turns if {size, best} <= set(turns.sizes)]
