@@ -274,18 +274,6 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         """The same of the search alone."""
         return self._speeds_of(trial for trial in self.ran if trial.purpose == "search")
 
-    @cached_property
-    def confirmed_speeds(self) -> Speeds:
-        """The same of the fresh process alone."""
-        confirmed = {trial.ordinal for trial in self.confirmations}
-        workers = {trial.worker for trial in self.confirmations[-1:]}
-        return self._speeds_of(
-            trial
-            for trial in self.ran
-            if trial.ordinal in confirmed
-            or (trial.turns is not None and trial.purpose == "confirm" and trial.worker in workers)
-        )
-
     def _speeds_of(self, trials: Iterable[Trial]) -> Speeds:
         device = self.record.device
         wander = OF_A_CPU if device is None or device.kind == "cpu" else OF_A_GPU

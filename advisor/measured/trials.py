@@ -10,8 +10,6 @@ from ...records import Memory, Spread, Trial
 from ...spread import inverse
 from .speeds import Speeds
 
-WANDERING = 0.15
-"""Logs of the speed of a whole machine wander by about so much within a run; see `compared`."""
 NO_ANSWER = 0.5
 """Relative half-width from which on a number says nothing."""
 

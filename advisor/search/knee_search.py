@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from math import sqrt
 
@@ -20,13 +21,14 @@ from ..measured.energy import samples_per_joule
 from ..measured.measurements import Measurements
 from ..measured.memory_guard import LEAST_STEP, largest_safe, room_ends
 from ..measured.multiples import REFUSALS
+from ..measured.scaling import slower_than_larger
 from ..measured.sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
 from ..measured.thresholds import BUDGET_SPENT
 from ..measured.trials import throughput
+from ..measured.turn_sizes import field
 from .clean_search import next_to_knee
 from .cost import Budget, has_long_steps
 from .less_padding import next_smaller, surely_slower
-from .remeasure import again
 from .requests import timed_request
 from .turns_plan import in_turn, more_rounds, next_comparison
 
@@ -55,6 +57,12 @@ ENOUGH = 0.5
 inside falls short by no more than half of what is allowed."""
 MAX_REFUSED_ABOVE = 3
 """Sizes above all that ran that a script may turn down, memory aside, before growth ends."""
+DOUBTED_FALL = 1.05
+"""A step that takes this many times as long as one of a larger size is doubted."""
+DIP = 0.95
+"""So is a throughput below this share of both its neighbours'."""
+MAX_AGAIN = 4
+"""Sizes of one search that are timed again."""
 SPEED_GOALS = ("throughput", "energy")
 """Goals that grow until it no longer pays and look for no knee."""
 
@@ -62,7 +70,7 @@ SPEED_GOALS = ("throughput", "energy")
 def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
     """The next trial of the search, or why it is over."""
     return (
-        again(measurements)
+        _again(measurements)
         or next_comparison(measurements)
         or next_smaller(measurements)  # these cost the least
         or _first_larger(measurements, budget)
@@ -73,6 +81,35 @@ def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
         or next_to_knee(measurements)
         or _why_over(measurements)
     )
+
+
+def _again(measurements: Measurements) -> TrialRequest | None:
+    """A size that something seems to have disturbed is timed once more.
+
+    It is when others used the machine meanwhile, when a larger size was faster a step, or when
+    its throughput falls below that of both its neighbours. If it stays so, it is real.
+    """
+    sizes = measurements.searched
+    counts = Counter(trial.batch_size for trial in measurements.searched_trials)
+    suspects = [size for size, trial in sizes.items() if trial.doubts]
+    compared = field(measurements)
+    for size in dict.fromkeys([*suspects, *slower_than_larger(sizes, DOUBTED_FALL), *_dips(sizes)]):
+        if size in compared:
+            continue
+        if counts[size] == 1 and sum(counts.values()) - len(counts) < MAX_AGAIN:
+            why = "timed again: something seems to have disturbed it"
+            return timed_request(measurements, size, why)
+    return None
+
+
+def _dips(sizes: dict[int, Trial]) -> list[int]:
+    """Sizes with clearly less throughput than the next smaller and the next larger one."""
+    ordered = list(sizes)
+    return [
+        size
+        for before, size, after in zip(ordered, ordered[1:], ordered[2:], strict=False)
+        if throughput(sizes[size]) < DIP * min(throughput(sizes[before]), throughput(sizes[after]))
+    ]
 
 
 def _why_over(measurements: Measurements) -> str:

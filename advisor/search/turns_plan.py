@@ -19,8 +19,8 @@ from ..measured.measurements import Measurements
 from ..measured.turn_sizes import COMPARISON_SHARE, MIN_ROUNDS, field, warmup_steps
 from .cost import turns_s
 
-ROUNDS = int(os.environ.get("R", "12"))
-"""Rounds of one comparison."""
+ROUNDS = 6
+"""Rounds of one comparison; what they leave open is asked again."""
 ALL_SHARE = 0.5
 """All together may cost this share."""
 TURN_S = 0.02

@@ -3,7 +3,7 @@ both that one is the fastest and that the other reaches more than its throughput
 
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.choose.because import Again
+from batchadvisor.advisor.choose.decision import Because
 from batchadvisor.advisor.explain.ratios import beside
 from batchadvisor.records import Goal, Turns
 from batchadvisor.reports.builder.run import build_report
@@ -67,6 +67,5 @@ def test_the_fastest_itself_is_not_open():
     assert marked(record, advice) == [64]
 
 
-def test_one_comparison_is_no_interval():
-    text = beside(Again(128, 1.1, 1.1, 1.1, 1), "the throughput of 128")
-    assert text == "110.0% of the throughput of 128 (one comparison)"
+def test_what_was_not_measured_again_is_not_said():
+    assert beside(Because("within the tolerance"), "the throughput of 128") == ""

@@ -8,7 +8,7 @@ from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.choose.finalists import disagreement
 from batchadvisor.advisor.choose.own_size import against_own, standing
 from batchadvisor.advisor.measured.measurements import Measurements
-from batchadvisor.advisor.measured.turns_model import ratio
+from batchadvisor.advisor.measured.speeds import OF_A_CPU, speeds_of
 from batchadvisor.records import Goal, NormLayers, StepQuality, Turns
 
 from ..on_paper import CPU, discovery_of, numbered, record_of, trial_of
@@ -52,16 +52,20 @@ class TestContention:
         assert standing(Measurements.of(run), 32) == said
 
     def test_enough_clean_rounds_decide(self):
-        mixed = (in_turn(0.0, 0.0, rounds=4), in_turn(0.7, 0.1, rounds=8))
-        assert ratio(mixed, 32, 8).low > 1
-        assert ratio(mixed[1:], 32, 8).low < 1
-        assert ratio((), 32, 8) is None
+        mixed = numbered(
+            *(
+                trial_of(32, kind="turns", turns=turns, samples_per_s=None)
+                for turns in (in_turn(0.0, 0.0, rounds=4), in_turn(0.7, 0.1, rounds=8))
+            )
+        )
+        assert speeds_of(mixed, OF_A_CPU).compare(32, 8).low > 1
+        assert speeds_of(mixed[1:], OF_A_CPU).compare(32, 8).low < 1
 
     @pytest.mark.parametrize(("own", "other"), [(CONTENDED, CLEAN), (CLEAN, CONTENDED)])
     def test_one_size_that_only_ran_beside_others_and_in_no_turns(self, own, other):
         """Threads that spin add the same to a step of any size: the larger then looks better."""
         run = record(timed(8, 0.5, own), timed(32, 0.5, other))
-        assert against_own(Measurements.of(run), 32).ratio.low > 3
+        assert against_own(Measurements.of(run), 32).low > 2
         assert standing(Measurements.of(run), 32) == "too noisy"
         advice = advise(run)
         assert advice.recommended.batch_size == 8
@@ -89,9 +93,9 @@ class TestFreshProcess:
         run = self.windows(0.45)
         assert standing(Measurements.of(run), 32) == "too noisy"
         assert (
-            against_own(Measurements.of(run), 32).ratio.low
+            against_own(Measurements.of(run), 32).low
             < 1
-            < against_own(Measurements.of(run), 32).ratio.median
+            < against_own(Measurements.of(run), 32).median
         )
 
     def test_the_own_size_is_measured_where_steps_are_too_long_for_turns(self):
