@@ -137,4 +137,5 @@ KNEES = {
 }
 DOUBTED = of(*searched(STEPS), *beside_64((0.185, 0.155)))
 """All in all 32 reads less than 95 % of 64, and the noise leaves it open."""
+CONFIRMED = of(*searched(STEPS), *beside_64((0.16, 0.16)))
 RECORDS = {**OF_THE_GOAL, **KNEES, **OF_THE_OWN_SIZE, **OF_NOTHING}
