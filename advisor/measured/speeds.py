@@ -59,13 +59,13 @@ class Wander(NamedTuple):
     worth: float
 
 
-OF_A_CPU = Wander(noise=0.03, process=0.01, trial=0.02, round=0.12, place=0.01, worth=3)
+OF_A_CPU = Wander(noise=0.03, process=0.01, trial=0.02, round=0.12, place=0.005, worth=3)
 """Sixteen recorded runs on two virtual cores show noise of 0.06, trials of 0.09, rounds of 0.08,
 places of 0.015 and processes of 0.01 (bench/results/sweep-*). Those are a busy machine's; one that
 is quiet has none. The expectation lies between, and is worth little, so that what a record shows
 overrules it soon; with it no answer of 2,000 mixtures of disturbances is wrong
 (tests/advisor/test_mixtures.py)."""
-OF_A_GPU = Wander(noise=0.02, process=0.001, trial=0.001, round=0.01, place=0.001, worth=3)
+OF_A_GPU = Wander(noise=0.02, process=0.001, trial=0.003, round=0.01, place=0.0005, worth=3)
 """A GPU's clock is steadier, and throttling is seen."""
 
 
@@ -105,11 +105,10 @@ class Speeds:
     def __init__(
         self, readings: Sequence[Reading], unsure: dict[int, float], wander: Wander
     ) -> None:
-        self._readings, self._unsure, self._worth = readings, unsure, wander.worth
+        self._readings, self._unsure, self._wander = readings, unsure, wander
         self._place = {
             size: place for place, size in enumerate(sorted({each.size for each in readings}))
         }
-        self._fit = _fitted(readings, self._place, wander)
         self._counts = Counter(each.size for each in readings)
         self._turns = Counter(each.size for each in readings if each.error is None)
         rounds: dict[tuple[int, int | None], set[int]] = {}
@@ -117,6 +116,10 @@ class Speeds:
             rounds.setdefault((each.trial, each.round), set()).add(each.size)
         self._rounds = list(rounds.values())
         self._num_trials = len({each.trial for each in readings})
+
+    @functools.cached_property
+    def _fit(self) -> _Fit:
+        return _fitted(self._readings, self._place, self._wander)
 
     def took_turns(self, size: int) -> bool:
         """Whether a size was read in turn with others."""
@@ -189,7 +192,7 @@ class Speeds:
         else:
             num_free = self._num_trials - len(self._place)
         batches = (self._unsure.get(size, 0.0) for size in sizes)
-        free = max(1, round(self._worth + num_free))
+        free = max(1, round(self._wander.worth + num_free))
         return student(free, confidence) * float(hypot(error, *batches))
 
 
@@ -210,7 +213,11 @@ class _Fit(NamedTuple):
 
 
 def _fitted(readings: Sequence[Reading], places: dict[int, int], wander: Wander) -> _Fit:
-    """Effects by least squares, weights and variances by what these leave, in turn, as EM does."""
+    """Effects by least squares, weights and variances by what these leave, in turn.
+
+    A variance is the mean square over what the readings tell of its effects (MacKay, Neural
+    Computation 4, 1992, section 4.4), with what was expected of it as some more.
+    """
     import numpy as np  # noqa: PLC0415  what starts a run, or only helps, does without it
 
     columns = np.array([places[each.size] for each in readings], dtype=int)
@@ -248,16 +255,15 @@ def _fitted(readings: Sequence[Reading], places: dict[int, int], wander: Wander)
         if sweep + 1 == SWEEPS:
             break
         rest = values - level - design @ effects
-        squares = rest**2 + ((design @ covariance) * design).sum(axis=1)
-        tails = (TAILS + 1) / (TAILS + squares / noise[columns])
+        known = ((design @ covariance) * design).sum(axis=1)
+        tails = (TAILS + 1) / (TAILS + (rest**2 + known) / noise[columns])
+        free = np.bincount(columns, in_turn * (1 - precision * known), minlength=num)
+        squares = np.bincount(columns, in_turn * weights * rest**2, minlength=num)
+        noise = (wander.worth * wander.noise**2 + squares) / (wander.worth + free)
         weights = np.where(given > 0, given, tails)
-        noise = (
-            wander.worth * wander.noise**2
-            + np.bincount(columns, in_turn * weights * squares, minlength=num)
-        ) / (wander.worth + np.bincount(columns, in_turn, minlength=num))
-        seen = effects**2 + np.diag(covariance)
+        told = 1 - penalty * np.diag(covariance)  # how far each effect is told by the readings
         variances = [
-            (wander.worth * before + seen[part].sum()) / (wander.worth + part.stop - part.start)
+            (wander.worth * before + (effects[part] ** 2).sum()) / (wander.worth + told[part].sum())
             for part, before in zip(parts, expected, strict=True)
         ]
     return _Fit(

