@@ -50,7 +50,7 @@ def standing(measurements: Measurements, size: int) -> Standing:
     if not measurements.speeds.tells(size, own):
         return "too noisy"
     floor = _floor(measurements, size, own)
-    if compared.low > floor and compared.median < _least_share(measurements, size, own):
+    if compared.median < _least_share(measurements, size, own):
         return "worse" if compared.high < 1 else "too noisy"
     if compared.low > floor:
         if compared.low > 1:

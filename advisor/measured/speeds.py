@@ -303,17 +303,17 @@ def readings_of(trials: Sequence[Trial]) -> list[Reading]:
 
 
 def _window(trial: Trial) -> list[Reading]:
-    """A size by itself; beside others its upper end is what it may reach without these."""
+    """A size by itself; beside others, or skewed, its upper end is what it may reach."""
     rate = trial.samples_per_s
     if trial.kind != "timed" or rate is None or rate.median <= 0:
         return []
-    error, lost = ALONE, 0.0
-    if trial.contended:
-        lost = log(rate.high / rate.median)
-    if rate.is_interval:
-        high, halves = (rate.median, 1) if trial.contended else (rate.high, 2)
-        width = log(high / max(rate.low, LEAST_SHARE * rate.median))
-        error = width / halves / NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    lost = 0.0
+    below = log(rate.median / max(rate.low, LEAST_SHARE * rate.median))
+    above = log(rate.high / rate.median)
+    if trial.contended or rate.is_skewed:
+        lost, above = above, below
+    quantile = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    error = (below + above) / 2 / quantile if rate.is_interval else ALONE
     return [
         Reading(
             trial.batch_size,
