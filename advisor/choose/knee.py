@@ -16,6 +16,7 @@ from ..measured.measurements import Measurements
 from ..measured.once import once
 from ..measured.scaling import input_share
 from ..measured.sizes import smallest_sound
+from ..measured.speeds import SURE
 from ..measured.thresholds import INPUT_SHARE
 from ..measured.trials import throughput
 from ..measured.turn_sizes import field
@@ -50,7 +51,7 @@ def judged(measurements: Measurements) -> dict[int, Trial]:
     def is_judged(size: int) -> bool:
         if size <= max(met):
             return size in met or size not in able
-        compared = speeds.compare(size, best)
+        compared = speeds.compare(size, best, SURE)
         return compared is not None and compared.low > 1
 
     return {size: trial for size, trial in sizes.items() if is_judged(size)}

@@ -6,11 +6,10 @@ from ...records import Goal, Spread, Standing
 from ..measured.energy import joules_spread
 from ..measured.measurements import Measurements
 from ..measured.sizes import allowed, largest_allowed, smallest_sound
+from ..measured.speeds import SURE
 from ..measured.trials import says_nothing
 from . import clean_size
 
-CONFIDENCE = 0.98
-"""Of the interval that speaks for a change: one in a hundred lies above it by chance."""
 SLOWER = 0.02
 """A smaller size that costs more than this of the own one's throughput is no gain."""
 MUCH_SMALLER = 0.5
@@ -22,7 +21,7 @@ def against_own(measurements: Measurements, size: int) -> Spread | None:
     own = measurements.own_size
     if own is None or own == size:
         return None
-    return measurements.speeds.compare(size, own, CONFIDENCE)
+    return measurements.speeds.compare(size, own, SURE)
 
 
 def standing(measurements: Measurements, size: int) -> Standing:

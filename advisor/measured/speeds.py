@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 from ...records import Spread, Trial
 from ...spread import CONFIDENCE, student
 
+SURE = 0.98
+"""Of an interval that speaks for a change: one in a hundred lies above it by chance."""
 TAILS = 4
 """Degrees of freedom of the noise; few, for a robust fit (Lange, Little and Taylor)."""
 SWEEPS = 10
@@ -65,7 +67,7 @@ places of 0.015 and processes of 0.01 (bench/results/sweep-*). Those are a busy 
 is quiet has none. The expectation lies between, and is worth little, so that what a record shows
 overrules it soon; with it no answer of 2,000 mixtures of disturbances is wrong
 (tests/advisor/test_mixtures.py)."""
-OF_A_GPU = Wander(noise=0.02, process=0.001, trial=0.003, round=0.01, place=0.0005, worth=3)
+OF_A_GPU = Wander(noise=0.02, process=0.0003, trial=0.001, round=0.01, place=0.0003, worth=3)
 """A GPU's clock is steadier, and throttling is seen."""
 
 

@@ -16,13 +16,13 @@ from ..choose.knee import (
     knee_by_law,
     may_be_best,
 )
-from ..choose.own_size import CONFIDENCE
 from ..measured.energy import samples_per_joule
 from ..measured.measurements import Measurements
 from ..measured.memory_guard import LEAST_STEP, largest_safe, room_ends
 from ..measured.multiples import REFUSALS
 from ..measured.scaling import slower_than_larger
 from ..measured.sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
+from ..measured.speeds import SURE
 from ..measured.thresholds import BUDGET_SPENT
 from ..measured.trials import throughput
 from ..measured.turn_sizes import field
@@ -298,7 +298,7 @@ def _beside_own(measurements: Measurements, best: int) -> TrialRequest | None:
     own = measurements.own_size
     if own is None or own == best:
         return None
-    known = in_turn(measurements, best, own, CONFIDENCE)
+    known = in_turn(measurements, best, own, SURE)
     if known is None or known.low > 1 or known.high < 1:
         return None
     return more_rounds(measurements, (own, best), best, own, NO_GAIN)

@@ -21,6 +21,8 @@ from .cost import turns_s
 
 ROUNDS = 6
 """Rounds of one comparison; what they leave open is asked again."""
+ROUNDS_OF_LENGTHS = 12
+"""The same where rounds differ in what their batches hold: few would miss the longest."""
 ALL_SHARE = 0.5
 """All together may cost this share."""
 TURN_S = 0.02
@@ -113,7 +115,8 @@ def comparison(
         num_warmup_steps=warmup_steps(measurements),
     )
     most = int(COMPARISON_SHARE * measurements.goal.budget_s / turns_s(plan, steps.__getitem__))
-    rounds = max(MIN_ROUNDS, min(ROUNDS, most))
+    wanted = ROUNDS_OF_LENGTHS if measurements.rated_by_tokens else ROUNDS
+    rounds = max(MIN_ROUNDS, min(wanted, most))
     return TrialRequest(
         batch_size=max(steps),
         kind="turns",
