@@ -24,7 +24,7 @@ class TestChoice:
         assert advice.reason == (
             "The smallest size that reaches 95% of the best: 95.2% of the throughput of 64 "
             "(measured in turn, 94.3% to 96.2%). x2.50 the samples per second of the script's own "
-            "8 (x2.44 to x2.56)."
+            "8 (x2.45 to x2.55)."
         )
         assert advice.recommended.epoch_s.median == pytest.approx(15625 / 200)
 
@@ -187,7 +187,7 @@ class TestChoice:
             "of 64 (measured in turn, "
         )
         once = advise(record_of(numbered(*search_of(), *series[:2]), goal=goal))
-        assert once.recommended.batch_size == 64
+        assert (once.standing, once.considered) == ("too noisy", 64)
 
     def test_one_round_in_turn_turns_nothing_down(self):
         """The fresh process ended after the first round of several."""
