@@ -65,7 +65,7 @@ OF_A_CPU = Wander(noise=0.03, process=0.01, trial=0.02, round=0.12, place=0.005,
 """Sixteen recorded runs on two virtual cores show noise of 0.06, trials of 0.09, rounds of 0.08,
 places of 0.015 and processes of 0.01 (bench/results/sweep-*). Those are a busy machine's; one that
 is quiet has none. The expectation lies between, and is worth little, so that what a record shows
-overrules it soon; with it no answer of 2,000 mixtures of disturbances is wrong
+overrules it soon; with it no answer of 1,000 mixtures of disturbances is wrong
 (tests/advisor/test_mixtures.py)."""
 OF_A_GPU = Wander(noise=0.02, process=0.0003, trial=0.001, round=0.01, place=0.0003, worth=3)
 """A GPU's clock is steadier, and throttling is seen."""
