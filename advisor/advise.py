@@ -28,11 +28,9 @@ from ..records import (
     worst_first,
 )
 from ..spread import inverse
-from .choose.because import NothingLarger
-from .choose.decision import Decision, choose
+from .choose.decision import Decision, choose, fastest_is_open
 from .choose.finalists import agrees
 from .choose.knee import fastest
-from .choose.rivals import fastest_is_open
 from .explain.callback_advice import with_observed
 from .explain.change import change, change_check
 from .explain.creep_findings import why_unknown
@@ -138,7 +136,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
 
 
 def _why_no_verdict(decision: Decision) -> str:
-    if isinstance(decision.because, NothingLarger):
+    if decision.because.rule == "nothing larger":
         return "nothing above the script's own size was timed"
     if decision.standing == "not compared":
         return "the script's own size was not timed"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from math import exp
+from statistics import median
 
 import msgspec
 
 from ..records import Advice, Change, Choice, Comparison, Difference, RunRecord, Spread, shared_size
 from ..spread import ratio_of
 from .measured.measurements import Measurements
-from .measured.trials import fastest_of, throughput, undisturbed
-from .measured.turns_model import speeds
+from .measured.speeds import readings_of
+from .measured.trials import undisturbed
 
 MEMORY_NOISE = 0.02
 """Peaks that differ by less are not said to differ: they hold no interval of their own."""
@@ -97,18 +99,18 @@ def _tokens(
 
 def _moved(measurements: Measurements) -> float | None:
     """The largest ratio of two readings of one size, each of a trial of its own or of turns."""
-    readings: defaultdict[int, list[float]] = defaultdict(list)
-    for trial in undisturbed(measurements.timed):
-        if throughput(trial) > 0:
-            readings[trial.batch_size].append(throughput(trial))
-    own = fastest_of(measurements.timed)
-    for turns in measurements.turns:
-        for size, rate in speeds([turns]).items():
-            if size in readings:
-                per_batch = (own[size].micro_batches or 1) * own[size].arrived_share
-                readings[size].append(rate.median * per_batch)
-    pairs = [max(rates) / min(rates) for rates in readings.values() if len(rates) > 1]
-    return max(pairs, default=None)
+    trials = [
+        *undisturbed(measurements.timed),
+        *(trial for trial in measurements.ran if trial.turns is not None),
+    ]
+    by_trial: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+    for reading in readings_of(trials):
+        by_trial[reading.size, reading.trial].append(reading.rate)
+    rates: defaultdict[int, list[float]] = defaultdict(list)
+    for (size, _), values in by_trial.items():
+        rates[size].append(median(values))
+    pairs = [max(values) - min(values) for values in rates.values() if len(values) > 1]
+    return exp(max(pairs)) if pairs else None
 
 
 def _rates(measurements: Measurements, advice: Advice) -> dict[int, Spread]:

@@ -21,7 +21,7 @@ RULES = {
     "": ({"msgspec"}, {*SHARED}),
     "records": ({"msgspec"}, {"records"}),
     "advisor": ({"msgspec"}, {*SHARED, "advisor"}),
-    "advisor/measured": ({"msgspec"}, {*SHARED, "advisor/measured", "advisor/tails"}),
+    "advisor/measured": ({"msgspec", "numpy"}, {*SHARED, "advisor/measured", "advisor/tails"}),
     "advisor/search": (
         {"msgspec"},
         {*SHARED, "advisor/search", "advisor/choose", "advisor/measured"},

@@ -86,7 +86,7 @@ class TestLight:
         arguments = ("report", str(record), "-o", "report.html")
         seen = imported_by(HELP, *arguments, folder=tmp_path)
         assert (tmp_path / "report.html").is_file()
-        assert seen.isdisjoint({"torch", "tensorboard", "torch_tb_profiler", "numpy", "pynvml"})
+        assert seen.isdisjoint({"torch", "tensorboard", "torch_tb_profiler", "pynvml"})
 
 
 def flags():

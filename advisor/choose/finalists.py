@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from math import prod
 from statistics import median
 
 from ...records import Trial
@@ -12,9 +10,7 @@ from ..measured.energy import samples_per_joule, thriftiest
 from ..measured.measurements import Measurements
 from ..measured.once import once
 from ..measured.sizes import allowed
-from ..measured.thresholds import DRIFT
 from ..measured.trials import pooled, throughput, undisturbed
-from ..measured.turns_model import ratio
 from . import clean_size
 from .knee import fastest, knee
 
@@ -53,17 +49,10 @@ def finalists(measurements: Measurements) -> tuple[int, ...]:
 
 
 def _was_slower(measurements: Measurements, best: int, other: int) -> bool:
-    """Whether the fresh process clearly found the runner-up faster than the best of the search."""
-    if measurements.goal.kind != "throughput" or not _measured_enough(measurements, best, other):
-        return False
+    """Whether the runner-up turned out clearly faster than the best of the search."""
     # Less is not worth a change of mind.
-    if not _clearly_below(measurements, best, other, 1 - clean_size.SPEED_COST):
-        return False
-    if not measurements.rated_by_tokens:
-        return True
-    # The rounds of a fresh process are few where batches hold unequal work: all count together.
-    compared = ratio(measurements.turns, best, other)
-    return compared is None or compared.median < 1
+    floor = 1 - clean_size.SPEED_COST
+    return measurements.goal.kind == "throughput" and is_below(measurements, best, other, floor)
 
 
 @once
@@ -93,10 +82,8 @@ def _clean_instead(measurements: Measurements, best: int) -> int:
 
 def _costs_too_much(measurements: Measurements, size: int, best: int) -> bool:
     """Whether the confirmation says that a size costs more than the tolerance."""
-    if measurements.goal.kind == "memory" or not _measured_enough(measurements, size, best):
-        return False
-    floor = 1 - clean_size.cost_of(measurements)
-    if measurements.goal.kind == "energy":
+    floor, kind = 1 - clean_size.cost_of(measurements), measurements.goal.kind
+    if kind == "energy":
         mine, theirs = (
             [
                 value
@@ -105,8 +92,10 @@ def _costs_too_much(measurements: Measurements, size: int, best: int) -> bool:
             ]
             for which in (size, best)
         )
-        return bool(mine and theirs) and median(mine) < floor * median(theirs)
-    return _clearly_below(measurements, size, best, floor)
+        if min(len(mine), len(theirs)) < ROUNDS:
+            return False
+        return median(mine) < floor * median(theirs)
+    return kind != "memory" and is_below(measurements, size, best, floor)
 
 
 def _knee_finalists(measurements: Measurements) -> tuple[int, ...]:
@@ -122,62 +111,8 @@ def _knee_finalists(measurements: Measurements) -> tuple[int, ...]:
     return (size,) if size >= rival else (size, rival)
 
 
-def ratio_to(
-    measurements: Measurements, size: int, other: int
-) -> tuple[float, float, float] | None:
-    """Throughput of `size` over that of `other` in the confirmation: middle, low, high.
-
-    They were measured in turn in one process: a step each where they could take turns; else
-    neighbouring trials are paired, so that slow drift of the machine cancels out. Disturbed
-    trials count only where there are no others.
-    """
-    compared = ratio(measurements.confirmed_turns, size, other)
-    if compared is not None:
-        return compared.median, compared.low, compared.high
-    orders = _neighbours(measurements, size, other)
-    if not orders:
-        return None
-    middle = prod(median(order) for order in orders) ** (1 / len(orders))
-    every = [ratio for order in orders for ratio in order]
-    return middle, min(every), max(every)
-
-
-def _neighbours(measurements: Measurements, size: int, other: int) -> list[list[float]]:
-    """Ratios of neighbouring trials, size first and other first apart.
-
-    In equal parts, what drift adds to one order it takes from the other.
-    """
-    series = measurements.confirmations
-    mine, theirs = undisturbed(readings_of(series, size)), undisturbed(readings_of(series, other))
-    if not mine or not theirs or min(map(throughput, theirs)) <= 0:
-        return []
-    ratios: defaultdict[int, list[float]] = defaultdict(list)
-    for trial in mine:
-        for rival in theirs:
-            ratios[trial.ordinal - rival.ordinal].append(throughput(trial) / throughput(rival))
-    return [ratios[gap] for gap in (-1, 1) if gap in ratios] or list(ratios.values())
-
-
-def num_comparisons(measurements: Measurements, size: int, other: int) -> int:
-    """How many readings of each `ratio_to` rests on."""
-    compared = ratio(measurements.confirmed_turns, size, other)
-    if compared is not None:
-        return compared.num_samples
-    series = measurements.confirmations
-    readings = (len(undisturbed(readings_of(series, batch_size))) for batch_size in (size, other))
-    return min(*readings, sum(map(len, _neighbours(measurements, size, other))))
-
-
 def readings_of(series: Sequence[Trial], size: int) -> list[Trial]:
     return [trial for trial in series if trial.batch_size == size]
-
-
-def _measured_enough(measurements: Measurements, size: int, best: int) -> bool:
-    compared = ratio(measurements.confirmed_turns, size, best)
-    if compared is not None:
-        return compared.num_samples >= ROUNDS
-    series = measurements.confirmations
-    return min(rounds_of(series, batch_size) for batch_size in (size, best)) >= ROUNDS
 
 
 def rounds_of(series: Sequence[Trial], size: int) -> int:
@@ -196,9 +131,7 @@ def _after_rejections(measurements: Measurements, size: int, best: int) -> int:
         }
     )
     while size < best:
-        if not _measured_enough(measurements, size, best):
-            return size  # not yet often enough to be turned down
-        if not _clearly_below(measurements, size, best, 1 - measurements.goal.tolerance):
+        if not is_below(measurements, size, best, 1 - measurements.goal.tolerance):
             return size
         larger = [candidate for candidate in known if size < candidate <= best]
         step = allowed(measurements, size * STEP_UP, up=True)
@@ -248,12 +181,10 @@ def _fresh_over_search(measurements: Measurements, size: int) -> tuple[float, bo
     return again.median / before.samples_per_s.median, apart
 
 
-def _clearly_below(measurements: Measurements, size: int, other: int, floor: float) -> bool:
-    """Whether every comparison puts a size below this share of another, by more than drift does."""
-    compared = ratio_to(measurements, size, other)
-    device = measurements.record.device
-    drift = DRIFT if device is not None and device.kind == "cpu" else 0.0
-    return compared is not None and compared[2] < floor and compared[0] + drift < floor
+def is_below(measurements: Measurements, size: int, other: int, floor: float) -> bool:
+    """Whether a size surely has less than this share of another one's throughput."""
+    compared = measurements.speeds.compare(size, other)
+    return compared is not None and compared.high < floor
 
 
 def _fastest_above(measurements: Measurements, size: int) -> int | None:

@@ -7,7 +7,7 @@ sizes are measured for that, search/knee_search.py says.
 
 from __future__ import annotations
 
-from math import exp, fsum, log
+from math import fsum
 
 from ...records import TimeLaw, Trial
 from ..measured.epoch_end import REACH
@@ -16,10 +16,10 @@ from ..measured.measurements import Measurements
 from ..measured.once import once
 from ..measured.scaling import input_share
 from ..measured.sizes import smallest_sound
-from ..measured.thresholds import DRIFT, INPUT_SHARE
-from ..measured.trials import WANDERING, fastest_of, throughput
+from ..measured.speeds import SURE
+from ..measured.thresholds import INPUT_SHARE
+from ..measured.trials import throughput
 from ..measured.turn_sizes import field
-from ..measured.turns_model import speeds
 
 AS_GOOD_WITHIN = 0.01
 """Sizes this close to the best are as good."""
@@ -40,45 +40,21 @@ def judged(measurements: Measurements) -> dict[int, Trial]:
     """What the search found, without sizes that could not be compared with the others in turn.
 
     The time of such a one was taken while the machine had a speed that the others never met: it
-    says something only of a size above all of them, where it is faster by more than the machine
-    wanders; where only the budget left no time for turns, than any machine does. Where nothing else
-    is left, all are judged.
+    says something only of a size above all of them, where it is surely faster for all that.
     """
-    sizes = measurements.searched
-    met = {size for turns in measurements.search_turns for size in turns.sizes} & sizes.keys()
+    sizes, speeds, able = measurements.searched, measurements.searched_speeds, field(measurements)
+    met = [size for size in sizes if speeds.took_turns(size)]
     if not met:
         return sizes
-    best = best_throughput({size: sizes[size] for size in met})
-    wandered, able = _wandered(measurements), field(measurements)
+    best = max(met, key=lambda size: throughput(sizes[size]))
 
-    def is_clearly_faster(size: int, trial: Trial) -> bool:
-        wander = WANDERING if size in able else wandered
-        return size > max(met) and throughput(trial) >= best * exp(wander)
+    def is_judged(size: int) -> bool:
+        if size <= max(met):
+            return size in met or size not in able
+        compared = speeds.compare(size, best, SURE)
+        return compared is not None and compared.low > 1
 
-    unmet = {
-        size
-        for size, trial in sizes.items()
-        if size not in met
-        and (size in able or size > max(met))
-        and not is_clearly_faster(size, trial)
-    }
-    return {size: trial for size, trial in sizes.items() if size not in unmet} or sizes
-
-
-def _wandered(measurements: Measurements) -> float:
-    """Logs of the machine's speed that a window may be off by, as far as this run shows.
-
-    Sizes that took turns were timed by themselves before: by how much the two differ, the machine
-    wandered between them. Two such differences are few, so twice the larger one is granted.
-    """
-    apart = fastest_of(measurements.searched_trials)
-    rates = speeds(measurements.search_turns, measurements.script.micro_batches)
-    seen = [
-        abs(log(throughput(apart[size]) / rate.median))
-        for size, rate in rates.items()
-        if size in apart and throughput(apart[size]) > 0
-    ]
-    return min(WANDERING, DRIFT + 2 * max(seen)) if len(seen) > 1 else WANDERING
+    return {size: trial for size, trial in sizes.items() if is_judged(size)}
 
 
 @once

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...records import Choice, LoaderInfo, Spread
 from ...units import format_bytes, format_measured
-from ..choose.because import NotCompared, NothingLarger
 from ..choose.decision import Decision
 from ..measured.trials import says_nothing
 
@@ -19,10 +18,10 @@ def headline(
     """
     if choice is None:
         because = None if decision is None else decision.because
-        if isinstance(because, NothingLarger):
-            return f"No answer yet: nothing above {because.own} was timed."
-        if isinstance(because, NotCompared):
-            return f"No answer yet: the script's own {because.own} was not timed."
+        if because is not None and because.rule == "nothing larger":
+            return f"No answer yet: nothing above {because.other} was timed."
+        if because is not None and because.rule == "not compared":
+            return f"No answer yet: the script's own {because.other} was not timed."
         return "No batch size can be recommended."
     standing = "better" if decision is None else decision.standing
     kept = standing in ("own", "worse", "no gain", "too noisy") and decision is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ... import units
 from ...records import Choice, Spread
 from ...spread import ratio_of
-from ..choose.because import Again, Rival
+from ..choose.decision import Because, Rival
 from ..measured.measurements import Measurements
 from ..measured.trials import says_nothing
 from . import disturbances
@@ -21,8 +21,8 @@ def throughput_name(measurements: Measurements) -> str:
     return "throughput" + ("" if measurements.tokens_a_sample is None else " in real tokens")
 
 
-def beside(again: Again, what: str) -> str:
-    """How two sizes compare in the fresh process.
+def beside(because: Because, what: str) -> str:
+    """How the chosen size compares with its rival; empty where they were not measured again.
 
     More than 100% of the one that the search found the fastest is no number to stand behind where
     the interval leaves it open which of them is faster.
@@ -30,12 +30,13 @@ def beside(again: Again, what: str) -> str:
     Args:
         what: of the other one it is a share of.
     """
-    once = again.num_readings == 1
-    between = f"{again.low:.1%} to {again.high:.1%}"
-    if again.low <= 1 < again.middle:
-        return f"in turn it and {again.other} cannot be told apart ({between} of {what})"
-    how = "one comparison" if once else f"measured in turn, {between}"
-    return f"{again.middle:.1%} of {what} ({how})"
+    ratio = because.ratio
+    if ratio is None:
+        return ""
+    between = f"{ratio.low:.1%} to {ratio.high:.1%}"
+    if ratio.low <= 1 < ratio.median:
+        return f"in turn it and {because.rival} cannot be told apart ({between} of {what})"
+    return f"{ratio.median:.1%} of {what} (measured in turn, {between})"
 
 
 def against_own(choice: Choice, native: Choice, ratio: Spread | None, rate: str) -> str:

@@ -5,56 +5,18 @@ They put a decision into words. What was chosen, and by which rule, they are tol
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ...records import Choice
 from ...units import format_bytes, format_share
-from ..choose.because import (
-    Again,
-    AskedFor,
-    Because,
-    Failed,
-    FasterAgain,
-    Fastest,
-    FastestConfirmed,
-    FastestUsable,
-    Knee,
-    KneeRule,
-    Largest,
-    LoaderSetsThePace,
-    NeverDelivered,
-    NeverTimed,
-    NextToFastest,
-    NextToLargest,
-    NextToThriftiest,
-    NoEnergy,
-    NotBetter,
-    NotCompared,
-    NothingLarger,
-    NothingRan,
-    OnlyTimed,
-    OutOfMemory,
-    Thriftiest,
-    TooLarge,
-    TooNoisy,
-)
-from ..choose.decision import Decision
-from ..choose.knee import uncompared
+from ..choose.decision import Because, Decision, Rule
 from ..measured.measurements import Measurements
-from ..measured.thresholds import DRIFT
 from . import disturbances
 from .length_findings import risk_words
 from .ratios import against_own, beside, left_open, rate_name, throughput_name
 from .token_findings import pads_less
 
-OF_THE_SMALLEST: tuple[KneeRule, ...] = (
-    "smallest within the tolerance",
-    "smallest within the tolerance and fastest",
-    "clean beside the smallest",
-)
-FASTEST_BY_THE_SEARCH: tuple[KneeRule, ...] = (
-    "smallest within the tolerance and fastest",
-    "fastest",
+FASTEST_BY_THE_SEARCH: tuple[Rule, ...] = (
+    "within the tolerance and fastest",
+    "highest of the search",
 )
 
 
@@ -69,13 +31,13 @@ def reason(
     """
     because = decision.because
     parts = [_words(measurements, decision, choice, because)]
-    if choice is None or isinstance(because, AskedFor):
+    if choice is None or because.rule == "asked for":
         return parts[0]
     discovery = measurements.record.discovery
     if decision.standing == "own unknown" and discovery is not None:
         why = discovery.why_own_unknown
         parts.append(f"The script's own size is unknown, nothing is compared with it: {why}.")
-    if not isinstance(because, NotBetter | TooNoisy):
+    if because.rule not in ("not better", "too noisy"):
         if native is not None and native.batch_size != choice.batch_size:
             parts.append(against_own(choice, native, decision.ratio, rate_name(measurements)))
             if decision.standing == "better":
@@ -93,47 +55,60 @@ def _words(
     measurements: Measurements, decision: Decision, choice: Choice | None, because: Because
 ) -> str:
     """The rule that chose, in a sentence or two."""
-    match because:
-        case OnlyTimed():
+    other, numbers, sizes = because.other, because.numbers, ", ".join(map(str, because.sizes))
+    match because.rule:
+        case "only timed":
             return "The only size that was timed."
-        case Largest():
+        case "largest":
             return f"The {_largest(measurements, decision.size)}."
-        case NextToLargest() | NextToThriftiest() | NextToFastest():
+        case "next to the largest" | "next to the thriftiest" | "next to the fastest":
             return _instead_of(measurements, because)
-        case LoaderSetsThePace(share):
+        case "loader sets the pace":
             return (
-                f"The step waits {share:.0%} of its time for the DataLoader, and no batch size "
-                "that ran is much faster: fix the loader first."
+                f"The step waits {numbers[0]:.0%} of its time for the DataLoader, and no batch "
+                "size that ran is much faster: fix the loader first."
             )
-        case Thriftiest():
+        case "thriftiest":
             return _thriftiest(because, choice)
-        case Fastest() | FasterAgain() | FastestConfirmed() | FastestUsable():
-            return _fastest(measurements, because)
-        case Knee():
-            return _knee(measurements, because)
-        case AskedFor(own, rule):
-            only = isinstance(rule, OnlyTimed)
-            why = "" if only else f"{_words(measurements, decision, choice, rule)} "
+        case "fastest":
+            return "The fastest size that ran; of sizes that noise cannot tell apart the smallest."
+        case "faster again":
+            shown = _beside(measurements, because)
+            return f"Faster in the fresh process than the fastest of the search: {shown}."
+        case "fastest confirmed":
+            return (
+                f"The fastest of the sizes that ran again in a fresh process; {other}, the fastest "
+                "of the search, did not."
+            )
+        case "fastest usable":
+            return (
+                f"The fastest size that can be recommended; {other}, the fastest of the search, "
+                "cannot."
+            )
+        case "asked for":
+            among = because.among
+            why = ""
+            if among is not None and among.rule != "only timed":
+                why = f"{_words(measurements, decision, choice, among)} "
             add = "add it to --sizes" if measurements.goal.sizes else "lift the bound"
             return (
-                f"{why}The script's own {own} was not asked for, so that nothing says how it "
+                f"{why}The script's own {other} was not asked for, so that nothing says how it "
                 f"compares: {add} to find out."
             )
-        case NotBetter() | TooNoisy():
+        case "not better" | "too noisy":
             return _kept(measurements, decision)
-        case NotCompared(own, ran):
+        case "not compared":
             return (
-                f"The script's own {own} was not timed, and no other size is recommended without a "
-                f"comparison with it. Sizes that ran: {_listed(ran)}. Continue with --resume."
+                f"The script's own {other} was not timed, and no other size is recommended without "
+                f"a comparison with it. Sizes that ran: {sizes}. Continue with --resume."
             )
-        case NothingLarger(own, timed):
+        case "nothing larger":
             return (
-                f"Nothing above the script's own {own} was timed before the time was over, so that "
-                f"nothing says whether a larger batch pays. Sizes timed: {_listed(timed)}. "
+                f"Nothing above the script's own {other} was timed before the time was over, so "
+                f"that nothing says whether a larger batch pays. Sizes timed: {sizes}. "
                 "Continue with --resume and a larger --budget."
             )
-        case _:
-            return _nothing(measurements, because)
+    return _nothing(measurements, because) or _knee(measurements, because)
 
 
 def _kept(measurements: Measurements, decision: Decision) -> str:
@@ -147,7 +122,7 @@ def _kept(measurements: Measurements, decision: Decision) -> str:
             f"The search chose {size}, which is about as fast as the script's own {own}{between} "
             "and not much smaller. A change gains nothing."
         )
-    if isinstance(decision.because, NotBetter):
+    if decision.because.rule == "not better":
         return (
             f"The search chose {size}, but compared with the script's own {own} it "
             f"is not better{between}."
@@ -185,123 +160,95 @@ def _left_out(measurements: Measurements, native: Choice | None) -> str:
     return f"Left out, {'; '.join(parts)}." if parts else ""
 
 
-def _instead_of(
-    measurements: Measurements, because: NextToLargest | NextToThriftiest | NextToFastest
-) -> str:
+def _instead_of(measurements: Measurements, because: Because) -> str:
     """Why a clean size comes before the best one of its goal, and what that costs."""
-    most, avoided = format_share(because.cost), because.avoided
-    end = f"and without its harmful last batch, which is worth up to {most}"
-    if isinstance(because, NextToLargest):
+    cost, *per_joule = because.numbers
+    avoided = because.other
+    end = f"and without its harmful last batch, which is worth up to {format_share(cost)}"
+    if because.rule == "next to the largest":
         return f"Next to {avoided}, the {_largest(measurements, avoided)}, {end}."
-    if isinstance(because, NextToThriftiest):
+    if because.rule == "next to the thriftiest":
+        mine, theirs = per_joule
         return (
             f"Next to {avoided}, the size with the most samples per joule, {end}: "
-            f"{because.mine:.4g} instead of {because.theirs:.4g}."
+            f"{mine:.4g} instead of {theirs:.4g}."
         )
-    cost = (
-        ""
-        if because.again is None
-        else f": {beside(because.again, f'its {throughput_name(measurements)}')}"
-    )
-    return f"Next to {avoided}, the fastest size that ran, {end}{cost}."
+    shown = beside(because, f"its {throughput_name(measurements)}")
+    return f"Next to {avoided}, the fastest size that ran, {end}{shown and ': '}{shown}."
 
 
-def _thriftiest(because: Thriftiest, choice: Choice | None) -> str:
+def _thriftiest(because: Because, choice: Choice | None) -> str:
     mine = 0 if choice is None else choice.samples_per_joule or 0
     text = f"The size with the most samples per joule: {mine:.4g}."
-    if because.fastest is None:
+    if because.other is None:
         return f"{text} It is also the fastest."
-    if not because.theirs:
+    if not any(because.numbers):
         return text
-    return f"{text} The fastest, {because.fastest}, reaches {because.theirs:.4g}."
+    return f"{text} The fastest, {because.other}, reaches {because.numbers[0]:.4g}."
 
 
-def _fastest(
-    measurements: Measurements,
-    because: Fastest | FasterAgain | FastestConfirmed | FastestUsable,
-) -> str:
-    if isinstance(because, Fastest):
-        return "The fastest size that ran; of sizes that noise cannot tell apart the smallest."
-    if isinstance(because, FasterAgain):
-        shown = _beside(measurements, because.again)
-        return f"Faster in the fresh process than the fastest of the search: {shown}."
-    best = because.fastest
-    if isinstance(because, FastestConfirmed):
-        return (
-            f"The fastest of the sizes that ran again in a fresh process; {best}, the fastest of "
-            "the search, did not."
-        )
-    return f"The fastest size that can be recommended; {best}, the fastest of the search, cannot."
-
-
-def _knee(measurements: Measurements, because: Knee) -> str:
-    """Which sentence holds, and how the size fared beside its rival in the fresh process."""
+def _knee(measurements: Measurements, because: Because) -> str:
+    """Which sentence holds, and how the size fared beside its rival once both ran again."""
     why = _why_the_knee(measurements, because)
-    if because.again is None:
+    if because.ratio is None:
         return f"{why}."
-    shown = _beside(measurements, because.again)
-    # The fastest by the search that the fresh process read slower: each figure with its own clock.
-    slower = because.again.middle < 1 and because.rule in FASTEST_BY_THE_SEARCH
-    if because.doubt == "none":
-        return f"{why}; in the fresh process {shown}." if slower else f"{why}: {shown}."
-    doubt = {
-        "noise": "the noise does not tell whether that is less",
-        "few readings": "too few comparisons to tell; run again with a larger --budget",
-        "drift": f"a drifting machine may move that by {DRIFT:.0%}; measure on a quieter one",
-    }[because.doubt]
-    if because.rule in OF_THE_SMALLEST:  # the others say themselves whose word they are
-        why = f"By the search {why[0].lower()}{why[1:]}"
-    return f"{why}. In the fresh process it reached {shown}: {doubt}."
+    shown = _beside(measurements, because)
+    # The fastest by the search that all together read slower: each figure with its own clock.
+    slower = because.ratio.median < 1 and because.rule in FASTEST_BY_THE_SEARCH
+    if because.ratio.median >= 1 - measurements.goal.tolerance:
+        return f"{why}; measured again {shown}." if slower else f"{why}: {shown}."
+    return (
+        f"By the search {why[0].lower()}{why[1:]}. Measured again it reached {shown}: the noise "
+        "does not tell whether that is less."
+    )
 
 
-def _why_the_knee(measurements: Measurements, because: Knee) -> str:
+def _why_the_knee(measurements: Measurements, because: Because) -> str:
     tolerance = format_share(measurements.goal.tolerance)
     enough = format_share(1 - measurements.goal.tolerance)
-    beside = because.beside
+    other = because.other
     match because.rule:
-        case "faster in the fresh process":
-            return f"Faster in the fresh process than {beside}, the fastest of the search"
-        case "the fresh process turned the fastest down":
+        case "faster than the fastest":
+            return f"Faster in the fresh process than {other}, the fastest of the search"
+        case "in place of the fastest":
             return (
-                f"Taken for {beside}, the fastest of the search, which the fresh process turned "
-                "down"
+                f"Taken for {other}, the fastest of the search, which the fresh process turned down"
             )
         case "large enough for BatchNorm":
-            return f"The fastest of the search, {beside}, is too small for BatchNorm's statistics"
+            return f"The fastest of the search, {other}, is too small for BatchNorm's statistics"
         case "clean beside the fastest":
             return (
-                f"Next to {beside}, the fastest of the search, and without its short last batch; "
+                f"Next to {other}, the fastest of the search, and without its short last batch; "
                 f"within {tolerance} of the best"
             )
-        case "smallest within the tolerance and fastest":
+        case "within the tolerance and fastest":
             return (
                 f"The smallest size within {tolerance} of the best "
-                f"{throughput_name(measurements)}, and the fastest of the {_compared(measurements)}"
+                f"{throughput_name(measurements)}, and the fastest of the {_searched(because)}"
             )
-        case "fastest":
+        case "highest of the search":
             return (
                 f"The size with the highest {throughput_name(measurements)} of the "
-                f"{_compared(measurements)}"
+                f"{_searched(because)}"
             )
         case "clean beside the smallest":
             return (
-                f"Next to {beside}, the smallest size within {tolerance} of the best, and without "
+                f"Next to {other}, the smallest size within {tolerance} of the best, and without "
                 "its harmful last batch"
             )
-        case "smallest within the tolerance":
-            return f"The smallest size that reaches {enough} of the best"
+    return f"The smallest size that reaches {enough} of the best"
 
 
-def _compared(measurements: Measurements) -> str:
+def _searched(because: Because) -> str:
     """What a size is the fastest of: sizes that took no turns may be faster."""
-    others = uncompared(measurements)
-    if not others:
+    if not because.sizes:
         return "search"
-    return f"sizes that took turns ({_listed(others)} read faster, and took none)"
+    others = ", ".join(map(str, because.sizes))
+    return f"sizes that took turns ({others} read faster, and took none)"
 
 
-def _beside(measurements: Measurements, again: Again) -> str:
-    return beside(again, f"the {throughput_name(measurements)} of {again.other}")
+def _beside(measurements: Measurements, because: Because) -> str:
+    return beside(because, f"the {throughput_name(measurements)} of {because.rival}")
 
 
 def _largest(measurements: Measurements, size: int | None) -> str:
@@ -322,38 +269,33 @@ def _limit(measurements: Measurements) -> str:
     return f"{format_bytes(measurements.target_bytes or 0)} ({less})"
 
 
-def _nothing(
-    measurements: Measurements,
-    because: NoEnergy | TooLarge | NeverDelivered | NeverTimed | OutOfMemory | Failed | NothingRan,
-) -> str:
-    """Why there is no size."""
-    match because:
-        case NoEnergy(why):  # names and numbers of the driver keep their capitals
+def _nothing(measurements: Measurements, because: Because) -> str:
+    """Why there is no size; empty where there is one."""
+    other, numbers, why = because.other, because.numbers, because.why
+    match because.rule:
+        case "no energy":  # names and numbers of the driver keep their capitals
             return f"{why[:1].upper()}{why[1:]}. --goal throughput needs none."
-        case TooLarge(smallest, peak_bytes):
+        case "too large":
             return (
                 f"Every size that ran takes more than {_limit(measurements)}: "
-                f"{measurements.named(smallest)} took {format_bytes(peak_bytes)}."
+                f"{measurements.named(other or 0)} took {format_bytes(numbers[0])}."
             )
-        case NeverDelivered(num_samples, smallest):
+        case "never delivered":
             return (
-                f"The dataset has {num_samples} samples, so the "
-                f"script's own loader never yields a batch of {smallest} or more."
+                f"The dataset has {numbers[0]:.0f} samples, so the "
+                f"script's own loader never yields a batch of {other} or more."
             )
-        case NeverTimed(largest):
+        case "never timed":
             return (
-                f"Sizes up to {largest} ran and none of them was timed, which --goal "
+                f"Sizes up to {other} ran and none of them was timed, which --goal "
                 f"{measurements.goal.kind} needs. --goal memory does not."
             )
-        case OutOfMemory(smallest):
+        case "out of memory":
             device = measurements.record.device
             limit = f" within {format_bytes(device.capacity_bytes)}" if device else ""
-            return f"Nothing fits{limit}: {measurements.named(smallest)} ran out of memory."
-        case Failed(smallest, detail):
-            return f"Batch {smallest} failed: {detail}"
-        case NothingRan(why):
+            return f"Nothing fits{limit}: {measurements.named(other or 0)} ran out of memory."
+        case "failed":
+            return f"Batch {other} failed: {why}"
+        case "nothing ran":
             return why
-
-
-def _listed(sizes: Iterable[int]) -> str:
-    return ", ".join(map(str, sizes))
+    return ""

@@ -14,6 +14,7 @@ from .length_risk import MAX_CHANCE, LengthRisk, packed, risk_of
 from .multiples import Multiples, multiples_of, turned_down
 from .refused import not_of_the_size
 from .script import Script, script_of
+from .speeds import OF_A_CPU, OF_A_GPU, Speeds, speeds_of
 from .token_pace import at_token_pace, rated_by_tokens, tokens_a_sample
 from .trials import compared, latest_confirmation, peaks_of
 from .usual_steps import padding_of_an_epoch
@@ -264,9 +265,24 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         return any(size in turns.sizes for turns in self.turns)
 
     @cached_property
+    def speeds(self) -> Speeds:
+        """How fast sizes are beside each other, by all that was timed."""
+        return self._speeds_of(self.ran)
+
+    @cached_property
+    def searched_speeds(self) -> Speeds:
+        """The same of the search alone."""
+        return self._speeds_of(trial for trial in self.ran if trial.purpose == "search")
+
+    def _speeds_of(self, trials: Iterable[Trial]) -> Speeds:
+        device = self.record.device
+        wander = OF_A_CPU if device is None or device.kind == "cpu" else OF_A_GPU
+        return speeds_of((trial for trial in trials if trial.kind in ("timed", "turns")), wander)
+
+    @cached_property
     def best_timed(self) -> dict[int, Trial]:
         """The trial that speaks for each size, of search and confirmation, in order of size."""
-        return compared(self.timed, self.turns)
+        return compared(self.timed, self.speeds)
 
     @cached_property
     def searched(self) -> dict[int, Trial]:
@@ -275,7 +291,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         What the search found does not change while it is being confirmed, except for sizes that
         are refused by then or turn out to take too much memory.
         """
-        trials = compared(self.searched_trials, self.search_turns)
+        trials = compared(self.searched_trials, self.searched_speeds)
         return {size: trial for size, trial in trials.items() if self.usable(size)}
 
     @cached_property

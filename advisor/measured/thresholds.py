@@ -28,7 +28,5 @@ OPERATORS_PCT = 70.0
 """On a CPU: share of the window inside operators from which on it computes."""
 LONG_OPERATOR_S = 100e-6
 """Mean self time of a call from which on its dispatch does not matter."""
-DRIFT = 0.03
-"""What drift still moves a ratio of a few readings in turn by on a CPU."""
 BUDGET_SPENT = "the budget is spent"
 """Why a search that its budget cut short is over."""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import exp, log
-from statistics import fmean
 
 import msgspec
 
-from ...records import Memory, Spread, Trial, Turns
-from ...spread import inverse, scaled
-from .turns_model import speeds
+from ...records import Memory, Spread, Trial
+from ...spread import inverse
+from .speeds import Speeds
 
-WANDERING = 0.15
-"""Logs of the speed of a whole machine wander by about so much within a run; see `compared`."""
 NO_ANSWER = 0.5
 """Relative half-width from which on a number says nothing."""
 
@@ -44,55 +40,17 @@ def says_nothing(rate: Spread | None) -> bool:
     return rate is not None and rate.is_interval and rate.relative_half_width > NO_ANSWER
 
 
-def compared(trials: Sequence[Trial], turns: Sequence[Turns]) -> dict[int, Trial]:
-    """`fastest_of` the trials of one size; where sizes took turns, with the times of these.
-
-    By then the machine may be faster or slower for good. Then their common level is that of their
-    own trials, so that they can stand beside sizes that took no turns, or took them with others.
-    """
+def compared(trials: Sequence[Trial], speeds: Speeds) -> dict[int, Trial]:
+    """`fastest_of` the trials of one size; where sizes took turns, with the times of these."""
     fastest = fastest_of(trials)
-    # A script that accumulates up to a number of samples takes fewer batches of a larger size.
-    met = {size for comparison in turns for size in comparison.sizes}
-    micro_batches = next(
-        (trial.micro_batches or 1 for trial in fastest.values() if trial.batch_size in met), 1
-    )
-    groups = _groups(turns)
-    for group in groups:
-        rates = {
-            size: scaled(speed, fastest[size].arrived_share)
-            for size, speed in speeds(group, micro_batches).items()
-            if size in fastest
-        }
-        if not rates:
-            continue
-        level = fmean(
-            log(throughput(trial) / rates[trial.batch_size].median)
-            for trial in undisturbed([trial for trial in trials if trial.batch_size in rates])
-        )
-        # Nothing else tells how the levels of several groups differ.
-        moved = len(groups) > 1 or abs(level) > WANDERING
-        for size, rate in rates.items():
-            samples_per_s = scaled(rate, exp(level)) if moved else rate
-            per_step = size * (fastest[size].micro_batches or 1) * fastest[size].arrived_share
-            step_s = inverse(samples_per_s, per_step)
+    for size, trial in fastest.items():
+        if speeds.took_turns(size):
+            samples_per_s = speeds.rate(size)
+            per_step = size * (trial.micro_batches or 1) * trial.arrived_share
             fastest[size] = msgspec.structs.replace(
-                fastest[size], samples_per_s=samples_per_s, step_s=step_s
+                trial, samples_per_s=samples_per_s, step_s=inverse(samples_per_s, per_step)
             )
     return fastest
-
-
-def _groups(turns: Sequence[Turns]) -> list[list[Turns]]:
-    """The comparisons that share sizes, directly or through others: only these share a level."""
-    groups: list[list[Turns]] = []
-    for comparison in turns:
-        meets = [
-            group
-            for group in groups
-            if any(set(comparison.sizes) & set(earlier.sizes) for earlier in group)
-        ]
-        apart = [group for group in groups if group not in meets]
-        groups = [*apart, [*(each for group in meets for each in group), comparison]]
-    return groups
 
 
 def pooled(trials: Iterable[Trial], field: str) -> Spread | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from math import sqrt
 
 from ...records import Trial, TrialRequest
 from ..choose.knee import (
-    LAW_FROM,
     NEAR_RATIO,
     best_size,
     best_throughput,
@@ -16,21 +16,21 @@ from ..choose.knee import (
     knee_by_law,
     may_be_best,
 )
-from ..choose.own_size import CONFIDENCE
 from ..measured.energy import samples_per_joule
 from ..measured.measurements import Measurements
 from ..measured.memory_guard import LEAST_STEP, largest_safe, room_ends
 from ..measured.multiples import REFUSALS
+from ..measured.scaling import slower_than_larger
 from ..measured.sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
+from ..measured.speeds import SURE
 from ..measured.thresholds import BUDGET_SPENT
 from ..measured.trials import throughput
-from ..measured.turns_model import ratio
+from ..measured.turn_sizes import field
 from .clean_search import next_to_knee
 from .cost import Budget, has_long_steps
 from .less_padding import next_smaller, surely_slower
-from .remeasure import again
 from .requests import timed_request
-from .turns_plan import more_rounds, next_comparison
+from .turns_plan import in_turn, more_rounds, next_comparison
 
 GROWTH, LEAST_GROWTH = 4.0, 1.5
 SMALLER = 8
@@ -52,10 +52,17 @@ COSTLY = 0.1
 """Beyond a size that lost already, a trial may cost this share of the budget."""
 TOO_COSTLY = 0.25
 """So much no step up may cost: a smaller one leaves time to compare what it found."""
-ENOUGH = 0.25
-"""The ratio of knee and best is known to this share of the tolerance, or time is up."""
+ENOUGH = 0.5
+"""The ratio of knee and best is known to this share of the tolerance: a size that is taken for one
+inside falls short by no more than half of what is allowed."""
 MAX_REFUSED_ABOVE = 3
 """Sizes above all that ran that a script may turn down, memory aside, before growth ends."""
+DOUBTED_FALL = 1.05
+"""A step that takes this many times as long as one of a larger size is doubted."""
+DIP = 0.95
+"""So is a throughput below this share of both its neighbours'."""
+MAX_AGAIN = 4
+"""Sizes of one search that are timed again."""
 SPEED_GOALS = ("throughput", "energy")
 """Goals that grow until it no longer pays and look for no knee."""
 
@@ -63,7 +70,7 @@ SPEED_GOALS = ("throughput", "energy")
 def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
     """The next trial of the search, or why it is over."""
     return (
-        again(measurements)
+        _again(measurements)
         or next_comparison(measurements)
         or next_smaller(measurements)  # these cost the least
         or _first_larger(measurements, budget)
@@ -74,6 +81,35 @@ def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
         or next_to_knee(measurements)
         or _why_over(measurements)
     )
+
+
+def _again(measurements: Measurements) -> TrialRequest | None:
+    """A size that something seems to have disturbed is timed once more.
+
+    It is when others used the machine meanwhile, when a larger size was faster a step, or when
+    its throughput falls below that of both its neighbours. If it stays so, it is real.
+    """
+    sizes = measurements.searched
+    counts = Counter(trial.batch_size for trial in measurements.searched_trials)
+    suspects = [size for size, trial in sizes.items() if trial.doubts]
+    compared = field(measurements)
+    for size in dict.fromkeys([*suspects, *slower_than_larger(sizes, DOUBTED_FALL), *_dips(sizes)]):
+        if size in compared:
+            continue
+        if counts[size] == 1 and sum(counts.values()) - len(counts) < MAX_AGAIN:
+            why = "timed again: something seems to have disturbed it"
+            return timed_request(measurements, size, why)
+    return None
+
+
+def _dips(sizes: dict[int, Trial]) -> list[int]:
+    """Sizes with clearly less throughput than the next smaller and the next larger one."""
+    ordered = list(sizes)
+    return [
+        size
+        for before, size, after in zip(ordered, ordered[1:], ordered[2:], strict=False)
+        if throughput(sizes[size]) < DIP * min(throughput(sizes[before]), throughput(sizes[after]))
+    ]
 
 
 def _why_over(measurements: Measurements) -> str:
@@ -203,24 +239,26 @@ def _sharpen(measurements: Measurements) -> TrialRequest | None:
     size = knee(measurements)
     assert size is not None
     top = best_throughput(sizes)
-    larger = [
-        candidate
-        for candidate, trial in sizes.items()
-        if candidate > best and may_be_best(trial, top)
-    ]
-    smaller = [
-        candidate
-        for candidate, trial in sizes.items()
-        if candidate <= best and throughput(trial) >= LAW_FROM * top
-    ]
+    larger = [other for other in sizes if other > best and may_be_best(sizes[other], top)]
     # Which size is the best decides as much as how near to it the knee is.
     other = (
-        best
-        if size < best
-        else max(larger, key=lambda candidate: throughput(sizes[candidate]), default=best)
+        best if size < best else max(larger, key=lambda each: throughput(sizes[each]), default=best)
     )
+    below = max((each for each in sizes if each < size), default=size)
+    if _settled(measurements, size, other, below):
+        return None
     precision = ENOUGH * measurements.goal.tolerance
-    return more_rounds(measurements, {*smaller, *larger, size}, size, other, precision)
+    return more_rounds(measurements, {below, size, other}, size, other, precision)
+
+
+def _settled(measurements: Measurements, size: int, best: int, below: int) -> bool:
+    """Whether further rounds cannot change the knee: it is surely inside, the one below is not."""
+    floor = 1 - measurements.goal.tolerance
+    known = in_turn(measurements, size, best)
+    if known is None or known.low < floor:
+        return False
+    outside = measurements.searched_speeds.compare(below, best)
+    return below == size or (outside is not None and outside.high < floor)
 
 
 def _told_apart(measurements: Measurements, best: int) -> TrialRequest | None:
@@ -236,7 +274,7 @@ def _told_apart(measurements: Measurements, best: int) -> TrialRequest | None:
     rivals = [size for size in slower if size == best or _may_be_faster(measurements, size, top)]
 
     def num_rounds(size: int) -> int:
-        compared = ratio(measurements.search_turns, size, top)
+        compared = in_turn(measurements, size, top)
         return 0 if compared is None else compared.num_samples
 
     requests = (
@@ -248,7 +286,7 @@ def _told_apart(measurements: Measurements, best: int) -> TrialRequest | None:
 
 def _may_be_faster(measurements: Measurements, size: int, top: int) -> bool:
     """Whether the noise leaves it open that a size is faster than the top one."""
-    compared = ratio(measurements.search_turns, size, top)
+    compared = in_turn(measurements, size, top)
     if compared is not None:
         return compared.high >= 1
     sizes = measurements.searched
@@ -260,7 +298,7 @@ def _beside_own(measurements: Measurements, best: int) -> TrialRequest | None:
     own = measurements.own_size
     if own is None or own == best:
         return None
-    known = ratio(measurements.search_turns, best, own, CONFIDENCE)
+    known = in_turn(measurements, best, own, SURE)
     if known is None or known.low > 1 or known.high < 1:
         return None
     return more_rounds(measurements, (own, best), best, own, NO_GAIN)

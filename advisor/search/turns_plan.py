@@ -1,4 +1,4 @@
-"""Which sizes take turns, and for how long; measured/turns_model.py compares what they measured.
+"""Which sizes take turns, and for how long; measured/speeds.py compares what they measured.
 
 On a CPU every size near the best is compared with its neighbours and with the best as soon as it
 was measured once. A GPU's clock is steadier, and throttling is seen. Where a size costs more than
@@ -13,14 +13,16 @@ from math import ceil
 
 import msgspec
 
-from ...records import Purpose, TrialRequest, TurnsPlan
+from ...records import Purpose, Spread, TrialRequest, TurnsPlan
+from ...spread import CONFIDENCE
 from ..measured.measurements import Measurements
 from ..measured.turn_sizes import COMPARISON_SHARE, MIN_ROUNDS, field, warmup_steps
-from ..measured.turns_model import ratio
 from .cost import turns_s
 
-ROUNDS = 12
-"""Rounds of one comparison."""
+ROUNDS = 6
+"""Rounds of one comparison; what they leave open is asked again."""
+ROUNDS_OF_LENGTHS = 12
+"""The same where rounds differ in what their batches hold: few would miss the longest."""
 ALL_SHARE = 0.5
 """All together may cost this share."""
 TURN_S = 0.02
@@ -30,6 +32,14 @@ TURN_OF_LENGTHS_S = 0.1
 TURN_OF_WORKERS_S = 0.2
 """The same where data workers hand over batches in bursts."""
 MAX_TURN_STEPS = 50
+
+
+def in_turn(
+    measurements: Measurements, size: int, other: int, confidence: float = CONFIDENCE
+) -> Spread | None:
+    """How two sizes compare; `None` where no round of the search had both."""
+    speeds = measurements.searched_speeds
+    return speeds.compare(size, other, confidence) if speeds.num_rounds(size, other) else None
 
 
 def next_comparison(measurements: Measurements) -> TrialRequest | None:
@@ -71,7 +81,7 @@ def more_rounds(
     """
     if size == best or not ({size, best} <= set(field(measurements))):
         return None
-    known = ratio(measurements.search_turns, size, best)
+    known = in_turn(measurements, size, best)
     if known is not None and known.relative_half_width <= precision:
         return None
     met = [turns for turns in measurements.search_turns if {size, best} <= set(turns.sizes)]
@@ -105,7 +115,8 @@ def comparison(
         num_warmup_steps=warmup_steps(measurements),
     )
     most = int(COMPARISON_SHARE * measurements.goal.budget_s / turns_s(plan, steps.__getitem__))
-    rounds = max(MIN_ROUNDS, min(ROUNDS, most))
+    wanted = ROUNDS_OF_LENGTHS if measurements.rated_by_tokens else ROUNDS
+    rounds = max(MIN_ROUNDS, min(wanted, most))
     return TrialRequest(
         batch_size=max(steps),
         kind="turns",

@@ -60,14 +60,14 @@ LUCKY = trial_of(512, 512 / 230, half_width=0.2)
 """Read faster than 64, with an interval that begins far below."""
 
 OF_THE_GOAL = {
-    "OnlyTimed": of(trial_of(8, 0.1)),
-    "Largest": of(*(trial_of(size, peak=GIB * size) for size in (8, 32)), kind="memory"),
-    "NextToLargest": of(
+    "only timed": of(trial_of(8, 0.1)),
+    "largest": of(*(trial_of(size, peak=GIB * size) for size in (8, 32)), kind="memory"),
+    "next to the largest": of(
         *(trial_of(size, peak=size * 2**20) for size in (8, 64, 504, 512)),
         kind="memory",
         discovery=SHORT_LAST_BATCH,
     ),
-    "NextToThriftiest": of(
+    "next to the thriftiest": of(
         metered(8, 0.1, 300),
         metered(64, 0.2, 300),
         metered(488, 0.493, 100, **THRIFTY),
@@ -75,24 +75,23 @@ OF_THE_GOAL = {
         kind="energy",
         discovery=SHORT_LAST_BATCH,
     ),
-    "NextToFastest": near_512((488, 985), (512, 1000)),
-    "LoaderSetsThePace": of(trial_of(8, 0.1, wait_s=0.04), trial_of(4, 0.06)),
-    "Thriftiest": of(metered(8, 0.1, 100), metered(32, 0.2, 300), kind="energy"),
-    "Fastest": of(*searched(STEPS), kind="throughput"),
-    "FasterAgain": of(
+    "next to the fastest": near_512((488, 985), (512, 1000)),
+    "loader sets the pace": of(trial_of(8, 0.1, wait_s=0.04), trial_of(4, 0.06)),
+    "thriftiest": of(metered(8, 0.1, 100), metered(32, 0.2, 300), kind="energy"),
+    "fastest": of(*searched(STEPS), kind="throughput"),
+    "faster again": of(
         *searched(STEPS),
         *again((64, 0.64), (32, 0.16), (64, 0.64), (32, 0.16)),
         kind="throughput",
     ),
-    "FastestConfirmed": of(*searched(STEPS), *again((32, 0.16)), kind="throughput"),
-    "FastestUsable": of(*searched(STEPS), LUCKY, *again((8, 0.1)), kind="throughput"),
-    "Knee": of(*searched(STEPS)),
+    "fastest confirmed": of(*searched(STEPS), *again((32, 0.16)), kind="throughput"),
+    "fastest usable": of(*searched(STEPS), LUCKY, *again((8, 0.1)), kind="throughput"),
 }
 OF_THE_OWN_SIZE = {
-    "AskedFor": of(
+    "asked for": of(
         *searched({32: 0.16, 64: 0.3048}), goal=Goal(sizes=(32, 64)), discovery=discovery_of()
     ),
-    "NotBetter": of(
+    "not better": of(
         *searched({8: 0.1, 32: 0.16}),
         trial_of(
             32,
@@ -100,24 +99,25 @@ OF_THE_OWN_SIZE = {
             purpose="confirm",
             turns=Turns(sizes=(8, 32), step_s=((0.1, 0.8),) * 12),
         ),
+        device=CPU,
     ),
-    "TooNoisy": of(*searched({4: 0.2, 8: 0.1, 12: 0.135}, half_width=0.1), kind="throughput"),
-    "NotCompared": of(*searched({32: 0.16, 64: 0.3048})),
-    "NothingLarger": of(*searched({1: 0.05, 8: 0.1}), stop_reason="the budget is spent"),
+    "too noisy": of(*searched({4: 0.2, 8: 0.1, 12: 0.135}, half_width=0.1), kind="throughput"),
+    "not compared": of(*searched({32: 0.16, 64: 0.3048})),
+    "nothing larger": of(*searched({1: 0.05, 8: 0.1}), stop_reason="the budget is spent"),
 }
 OF_NOTHING = {
-    "NoEnergy": of(trial_of(8, 0.1), kind="energy"),
-    "TooLarge": of(trial_of(8, 0.1, peak=79 * GIB)),
-    "NeverDelivered": of(trial_of(8, 0.1), discovery=discovery_of(num_samples=4)),
-    "NeverTimed": of(*(trial_of(size, peak=size * GIB) for size in (8, 64))),
-    "OutOfMemory": of(failure_of(8), failure_of(2)),
-    "Failed": of(failure_of(8, "exception")),
-    "NothingRan": of(),
+    "no energy": of(trial_of(8, 0.1), kind="energy"),
+    "too large": of(trial_of(8, 0.1, peak=79 * GIB)),
+    "never delivered": of(trial_of(8, 0.1), discovery=discovery_of(num_samples=4)),
+    "never timed": of(*(trial_of(size, peak=size * GIB) for size in (8, 64))),
+    "out of memory": of(failure_of(8), failure_of(2)),
+    "failed": of(failure_of(8, "exception")),
+    "nothing ran": of(),
 }
 KNEES = {
-    "smallest within the tolerance": of(*searched(STEPS)),
-    "smallest within the tolerance and fastest": of(*searched({8: 0.1, 32: 0.16, 64: 0.34})),
-    "fastest": of(
+    "within the tolerance": of(*searched(STEPS)),
+    "within the tolerance and fastest": of(*searched({8: 0.1, 32: 0.16, 64: 0.34})),
+    "highest of the search": of(
         *searched({8: 0.02, 64: 0.025}),
         trial_of(256, 0.105, half_width=0.3),
         *again((64, 0.025), (8, 0.02), (64, 0.025), (8, 0.02)),
@@ -129,18 +129,15 @@ KNEES = {
     "large enough for BatchNorm": of(
         *searched({4: 0.04, 8: 0.1, 16: 0.2}), discovery=WITH_BATCH_NORM
     ),
-    "faster in the fresh process": of(
+    "faster than the fastest": of(
         *searched(FALLING), *again((32, 0.19), (64, 0.3), (32, 0.19), (64, 0.3))
     ),
-    "the fresh process turned the fastest down": of(
+    "in place of the fastest": of(
         *searched({8: 0.1, 32: 0.16, 44: 0.23, 128: 0.655}),
-        *again((32, 0.19), (128, 0.5), (32, 0.19), (128, 0.5), (44, 0.27)),
+        *again((32, 0.25), (128, 0.5), (32, 0.25), (128, 0.5), (44, 0.27)),
     ),
 }
-DOUBTS = {
-    "none": of(*searched(STEPS), *beside_64((0.16, 0.16))),
-    "noise": of(*searched(STEPS), *beside_64((0.185, 0.155))),
-    "few readings": of(*searched(STEPS), *beside_64((0.32,))),
-    "drift": of(*searched(STEPS), *beside_64((0.163, 0.163)), device=CPU),
-}
-RECORDS = {**OF_THE_GOAL, **OF_THE_OWN_SIZE, **OF_NOTHING}
+DOUBTED = of(*searched(STEPS), *beside_64((0.185, 0.155)))
+"""All in all 32 reads less than 95 % of 64, and the noise leaves it open."""
+CONFIRMED = of(*searched(STEPS), *beside_64((0.16, 0.16)))
+RECORDS = {**OF_THE_GOAL, **KNEES, **OF_THE_OWN_SIZE, **OF_NOTHING}

@@ -1,9 +1,10 @@
 """Which size is chosen, how it is worded, and how sure it is."""
 
+import re
+
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.choose.finalists import num_comparisons
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.search.confirmation import next_confirmation
 from batchadvisor.advisor.search.cost import Budget
@@ -21,8 +22,8 @@ class TestChoice:
         assert advice.recommended.trial == 6
         assert (advice.fastest.batch_size, advice.largest.batch_size) == (64, 64)
         assert advice.reason == (
-            "The smallest size that reaches 95% of the best: 95.3% of the throughput of 64 "
-            "(measured in turn, 95.3% to 95.3%). x2.50 the samples per second of the script's own "
+            "The smallest size that reaches 95% of the best: 95.2% of the throughput of 64 "
+            "(measured in turn, 94.3% to 96.2%). x2.50 the samples per second of the script's own "
             "8 (x2.45 to x2.55)."
         )
         assert advice.recommended.epoch_s.median == pytest.approx(15625 / 200)
@@ -101,7 +102,7 @@ class TestChoice:
         advice = advise(record_of(numbered(*trials)))
         assert advice.headline == "Use batch size 32: 190 samples/s"
         assert advice.reason.endswith(
-            "x2.35 the samples per second of the script's own 8 (x1.57 to x3.53)."
+            "x2.35 the samples per second of the script's own 8 (x1.25 to x4.42)."
         )
         assert advice.verdict.limit == "cannot tell"
         near = [
@@ -138,17 +139,15 @@ class TestChoice:
         assert advice.recommended.batch_size == 64
         assert "the fastest of the search" in advice.reason
 
-    def test_one_comparison_is_called_one(self):
-        advice = advise(record_of(numbered(*search_of(), *CONFIRMED[:2])))
-        assert "95.3% of the throughput of 64 (one comparison)." in advice.reason
-
-    def test_a_comparison_is_of_neighbours(self):
-        """Each size was measured again for others' work, and they met once."""
-        busy = {"doubts": ("other processes used the cores",)}
-        series = [confirm(size, step_s, **busy) for size, step_s in ((32, 0.2), (64, 0.3))]
-        record = record_of(numbered(*search_of(), *(trial for trial in series for _ in range(3))))
-        assert num_comparisons(Measurements.of(record), 32, 64) == 1
-        assert "(one comparison): too few comparisons to tell" in advise(record).reason
+    def test_few_readings_are_less_sure(self):
+        once, twice = (
+            advise(record_of(numbered(*search_of(), *CONFIRMED[:num]))).reason for num in (2, 4)
+        )
+        widths = []
+        for said in (once, twice):
+            low, high = re.search(r"measured in turn, ([\d.]+)% to ([\d.]+)%", said).groups()
+            widths.append(float(high) - float(low))
+        assert widths[0] > widths[1] > 0
 
     def test_finalists_take_turns_where_they_are_disturbed(self):
         """The third disturbed trial of a size counts; until then the other size goes between."""
@@ -160,17 +159,14 @@ class TestChoice:
             assert (request.batch_size, request.kind) == (expected, "timed")
             trials = [*trials, confirm(expected, {32: 0.16, 64: 0.3}[expected], **busy)]
 
-    def test_one_comparison_against_it_is_no_reason_for_it(self):
-        """The budget allowed no second one, which might have turned the size down."""
+    def test_one_comparison_against_it_leaves_it_open(self):
+        """Half as fast as in the search: which of the two is right nobody knows."""
         series = (confirm(32, 0.32), confirm(64, 0.3048))
         advice = advise(record_of(numbered(*search_of(), *series)))
-        assert advice.recommended.batch_size == 32
-        assert advice.reason.startswith(
-            "By the search the smallest size that reaches 95% of the best. In the fresh process it "
-            "reached 47.6% of the throughput of 64 (one comparison): too few comparisons to tell"
-        )
+        assert (advice.standing, advice.considered) == ("too noisy", 32)
+        assert advice.recommended.batch_size == 8
 
-    def test_what_drift_may_do_is_no_lack_of_comparisons(self):
+    def test_what_drift_may_do_is_said_to_be_noise(self):
         """On a CPU 93.5 % in both rounds is as near to 95 % as its drift is wide."""
         series = (confirm(32, 0.163), confirm(64, 0.3048), confirm(32, 0.163), confirm(64, 0.3048))
         record = record_of(numbered(*search_of(), *series))
@@ -178,8 +174,7 @@ class TestChoice:
         advice = advise(msgspec.structs.replace(record, device=device))
         assert advice.recommended.batch_size == 32
         assert advice.reason.startswith("By the search the smallest size that reaches 95%")
-        assert "a drifting machine may move that by 3%" in advice.reason
-        assert "too few comparisons" not in advice.reason
+        assert "the noise does not tell whether that is less" in advice.reason
 
     def test_the_fastest_of_the_search_may_lose_in_the_fresh_process(self):
         """64 is twice as slow as 32 there, both times: its speed in the search was luck."""
@@ -188,24 +183,22 @@ class TestChoice:
         advice = advise(record_of(numbered(*search_of(), *series), goal=goal))
         assert advice.recommended.batch_size == 32
         assert advice.reason.startswith(
-            "Faster in the fresh process than the fastest of the search: 200.0% of the throughput "
-            "of 64 (measured in turn, 200.0% to 200.0%)."
+            "Faster in the fresh process than the fastest of the search: 156.2% of the throughput "
+            "of 64 (measured in turn, "
         )
         once = advise(record_of(numbered(*search_of(), *series[:2]), goal=goal))
-        assert once.recommended.batch_size == 64
+        assert (once.standing, once.considered) == ("too noisy", 64)
 
     def test_one_round_in_turn_turns_nothing_down(self):
         """The fresh process ended after the first round of several."""
-        goal = Goal(kind="throughput")
-        for rows, chosen, said in (
-            (((0.16, 0.64),), 8, "The measurements do not tell whether 64 is better"),
-            (((0.16, 0.64), (0.16, 0.64)), 32, "Faster in the fresh process than the fastest"),
-        ):
-            compared = confirm(64, 0.64, kind="turns", turns=Turns(sizes=(32, 64), step_s=rows))
-            series = (confirm(64, 0.64), confirm(32, 0.16), compared)
-            advice = advise(record_of(numbered(*search_of(), *series), goal=goal))
+        for num_rounds, chosen in ((1, 64), (12, 32)):
+            turns = Turns(sizes=(32, 64), step_s=((0.16, 0.34),) * num_rounds)
+            compared = confirm(64, 0.34, kind="turns", turns=turns)
+            series = (confirm(64, 0.3048), confirm(32, 0.16), compared)
+            record = record_of(numbered(*search_of(), *series), goal=Goal(kind="throughput"))
+            cpu = msgspec.structs.replace(record.device, kind="cpu")
+            advice = advise(msgspec.structs.replace(record, device=cpu))
             assert advice.recommended.batch_size == chosen
-            assert advice.reason.startswith(said)
 
     def test_a_size_over_the_margin_is_not_taken(self):
         """It ran, yet in the fresh process it left less than the margin free."""
@@ -247,7 +240,7 @@ class TestChoice:
         assert (advice.standing, advice.considered) == ("too noisy", 12)
         assert advice.headline == (
             "Keep batch size 8: 80 samples/s ±10%, too noisy to tell whether 12 is better "
-            "(x0.91 to x1.36)"
+            "(x0.76 to x1.63)"
         )
         assert "do not tell whether 12 is better than the script's own 8" in advice.reason
         assert advice.change == "nothing to change"

@@ -15,7 +15,7 @@ from batchadvisor.records import Goal
 
 from ..on_paper import discovery_of, numbered, record_of, trial_of
 from .contended import session_of
-from .decisions import DOUBTS, KNEES, RECORDS
+from .decisions import CONFIRMED, DOUBTED, RECORDS
 from .random_machines import random_machine
 
 FACTS = {
@@ -42,15 +42,14 @@ def computed(monkeypatch):
 
 def every_record():
     yield from RECORDS.values()
-    yield from KNEES.values()
-    yield from DOUBTS.values()
+    yield from (CONFIRMED, DOUBTED)
     yield random_machine(3).search().record
     yield session_of(7).search().record
 
 
 class TestOnce:
     def test_each_fact_is_computed_once(self, computed):
-        record = DOUBTS["drift"]
+        record = DOUBTED
         advise(record)
         next_trial(record)
         assert {name for _, name in computed} >= {"best_timed", "searched", "confirmations", "ran"}
@@ -58,7 +57,7 @@ class TestOnce:
 
     @pytest.mark.parametrize("name", sorted(FACTS))
     def test_it_is_kept(self, name, computed):
-        measurements = Measurements.of(DOUBTS["none"])
+        measurements = Measurements.of(CONFIRMED)
         assert getattr(measurements, name) is getattr(measurements, name)
         assert computed[id(measurements), name] == 1
 
@@ -71,13 +70,13 @@ class TestOnce:
             asked.append(measurements)
             return len(asked)
 
-        first, other = (Measurements.of(DOUBTS["none"]) for _ in range(2))
+        first, other = (Measurements.of(CONFIRMED) for _ in range(2))
         assert [number(first), number(other), number(first), number(other)] == [1, 2, 1, 2]
         assert number.__doc__ == "A docstring."
 
     def test_nobody_can_change_them(self):
         with pytest.raises(AttributeError):
-            Measurements.of(DOUBTS["none"]).record = None
+            Measurements.of(CONFIRMED).record = None
 
 
 @pytest.mark.parametrize("kind", ["knee", "throughput", "memory", "energy"])
@@ -99,7 +98,7 @@ def test_what_was_asked_changes_nothing(kind):
 
 class TestGoals:
     def test_the_same_goal_has_the_same_measurements(self):
-        measurements = Measurements.of(DOUBTS["none"])
+        measurements = Measurements.of(CONFIRMED)
         assert measurements.under(Goal()) is measurements
         assert not measurements.is_another_goal
 

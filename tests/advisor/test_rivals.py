@@ -2,7 +2,7 @@
 
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.choose.rivals import open_rival
+from batchadvisor.advisor.choose.decision import open_rival
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.records import Goal, Turns
 

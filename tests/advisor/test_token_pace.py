@@ -9,7 +9,6 @@ from batchadvisor.advisor.measured.token_pace import (
     rated_by_tokens,
     tokens_a_sample,
 )
-from batchadvisor.advisor.measured.turns_model import ratio
 from batchadvisor.advisor.search.turns_plan import more_rounds, next_comparison
 from batchadvisor.records import Tokens, Turns
 from batchadvisor.spread import rate_of_sums
@@ -130,7 +129,7 @@ def test_comparisons_that_counted_no_tokens_say_nothing_and_are_not_made_again()
     alike = counted(32, 0.064, 100), counted(64, 0.128, 100)
     record = msgspec.structs.replace(grouped(*alike, untold), device=CPU)
     measurements = Measurements.of(record)
-    assert ratio(measurements.turns, 32, 64) is None
+    assert measurements.speeds.num_rounds(32, 64) == 0
     assert measurements.took_turns(32)
     assert next_comparison(measurements) is None
     assert more_rounds(measurements, (32, 64), 32, 64, 0.01) is None

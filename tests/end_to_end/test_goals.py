@@ -6,7 +6,7 @@ from subprocess import run as run_process
 
 import msgspec
 import pytest
-from batchadvisor.advisor.choose.finalists import DRIFT, passed_over, ratio_to
+from batchadvisor.advisor.choose.finalists import is_below, passed_over
 from batchadvisor.advisor.choose.knee import fastest, uncompared
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.thresholds import BUDGET_SPENT
@@ -50,8 +50,8 @@ class TestKnee:
             return
         assert chosen.batch_size in sizes
         for other in sizes - {chosen.batch_size}:
-            middle, _, high = ratio_to(Measurements.of(record), chosen.batch_size, other)
-            shown = max(high, middle + DRIFT) < 1 - record.goal.tolerance
+            floor = 1 - record.goal.tolerance
+            shown = is_below(Measurements.of(record), chosen.batch_size, other, floor)
             assert not shown or result.advice.sureness != "confirmed"
         # A smaller size than the script's own may cost the tolerance.
         least = 1 - (record.goal.tolerance if chosen.batch_size < 16 else 0)
@@ -87,9 +87,9 @@ class TestThroughput:
         best = fastest(Measurements.of(record))
         for size in rates.keys() - uncompared(Measurements.of(record)):
             assert rates[best].median >= 0.97 * rates[size].low
-        again = None if chosen == best else ratio_to(Measurements.of(record), chosen, best)
+        again = Measurements.of(record).speeds.compare(chosen, best)
         as_fast = rates[chosen].median >= 0.97 * rates[best].median
-        assert as_fast or (again is not None and again[0] > 1)
+        assert as_fast or (again is not None and again.median > 1)
 
 
 class TestKeepEffectiveBatch:

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
+from batchadvisor.advisor.choose.decision import open_rival
 from batchadvisor.advisor.choose.finalists import agrees
-from batchadvisor.advisor.choose.rivals import open_rival
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.trials import says_nothing
 from batchadvisor.session.recording.store import read_record

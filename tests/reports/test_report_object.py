@@ -121,8 +121,8 @@ def test_evidence_does_not_mix_fractions_and_percents():
     sentences = [built((record, advise(record))).limit.evidence]
     report = built(samples.gpu())
     sentences += [report.limit.evidence, *(finding.evidence for finding in report.findings)]
-    assert "fixed share of the step 13.8% (threshold 30%)" in sentences[0]
-    assert "marginal gain 6.2% (threshold 10%)" in sentences[0]
+    assert "fixed share of the step 14.4% (threshold 30%)" in sentences[0]
+    assert "marginal gain 7.1% (threshold 10%)" in sentences[0]
     assert "device busy 93.1% (threshold 70%)" in sentences[1]
     for part in "; ".join(sentences).split("; "):
         share = any(word in part for word in ("share", "busy", "gain"))

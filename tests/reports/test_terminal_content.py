@@ -95,7 +95,7 @@ def test_a_harmful_tail_stands_once():
     text = " ".join(shown((record, advice)).split())
     assert text.count(" weighs ") == 1
     assert text.count("without a harmful tail") == 1
-    assert "47 (predicted 510/s)" in text
+    assert "47 (predicted 531/s)" in text
     alone = msgspec.structs.replace(advice, findings=())
     assert "Nearby, without a harmful tail" in shown((record, alone), 200)
 
