@@ -1,12 +1,7 @@
 """The largest size on planted capacities: what the run says is what torch accepts."""
 
-import subprocess
-import sys
-import time
-
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.session.recording.store import read_record
 
 from .planted import card
 
@@ -52,10 +47,8 @@ class Sgd(torch.optim.SGD):
 loader = DataLoader(TensorDataset(torch.zeros(50_000, 16)), batch_size=8)
 model = torch.nn.Linear(16, 16).cuda()
 optimizer = Sgd(model.parameters(), 0.1)
-for number, (rows,) in enumerate(loader):
+for (rows,) in loader:
     size = len(rows)
-    if number == 12:
-        open("looped", "w").close()
     optimizer.zero_grad()
     Layer.apply(model(rows.cuda())).mean().backward()
     optimizer.step()
@@ -110,41 +103,3 @@ def test_the_largest_size(machine, tmp_path, place):
     for size, outcome in outcomes:
         assert outcome in {"ok", "out_of_memory"}
         assert outcome == "ok" or size * HELD > CAPACITY - CONTEXT - 64, outcomes
-
-
-NEIGHBOUR = """
-import sys
-import torch
-torch.cuda.init()
-print("ready", flush=True)
-sys.stdin.readline()
-held = torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
-print("here", flush=True)
-sys.stdin.readline()
-"""
-
-
-def test_a_neighbour_comes_in_the_middle(machine, tmp_path):
-    """It takes 3 GiB of 4: what is recommended fits beside it."""
-    gpu = machine(card(memory_mib=CAPACITY))
-    (tmp_path / "train.py").write_text(SCRIPT.format(held=HELD, place="forward"))
-    (tmp_path / "neighbour.py").write_text(NEIGHBOUR)
-    words = ["-m", "batchadvisor", "run", "-q", "-o", "out", "--goal", "memory"]
-    words += ["--budget", "40s", "--no-profile", "train.py"]
-    options = {"cwd": tmp_path, "env": gpu.environment, "text": True, "bufsize": 1}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "neighbour.py"], **options, **pipes) as neighbour:
-        assert neighbour.stdout.readline() == "ready\n"
-        with subprocess.Popen([sys.executable, *words], **options) as run:
-            until = time.monotonic() + 60
-            while not (tmp_path / "looped").exists() and time.monotonic() < until:
-                time.sleep(0.02)
-            neighbour.stdin.write("\n")
-            assert neighbour.stdout.readline() == "here\n"
-            assert run.wait(timeout=200) == 0
-        neighbour.kill()
-    record = read_record(tmp_path / "out")
-    assert record.device.capacity_bytes == 1024 * MIB
-    size = advise(record).recommended.batch_size
-    best = 0.95 * 1024 / HELD
-    assert 0.8 * best <= size <= best, [(t.batch_size, t.outcome) for t in record.trials]
