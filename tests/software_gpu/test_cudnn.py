@@ -224,7 +224,7 @@ LARGER = "kernel_us = 100\nmemory_mib = 2048\nbandwidth_gb_s = 500\nfp32_tflops 
 def test_a_run_of_a_convolutional_network(machine, tmp_path):
     gpu = machine(LARGER)
     (tmp_path / "train.py").write_text(SCRIPT)
-    record = gpu.advise("--sizes", "16", "--budget", "20s", "train.py")
+    record = gpu.advise("--sizes", "16", "--budget", "40s", "train.py")
     timed = [trial for trial in record.trials if trial.step_s is not None]
     assert any(trial.profile is not None for trial in timed)
     for trial in timed:
