@@ -142,7 +142,7 @@ def estimated(name: str) -> dict[str, Any]:
     command = (*ESTIMATE, str(HERE), "--train", name)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        return {"refused": done.stderr[-1500:]}
+        return {"refused": refusal(done.stderr)}
     answer = json.loads(done.stdout)
     trials = answer["forecasts"][0]["trials"]
     own = next(trial for trial in trials if trial["batch_size"] >= answer["batch_size"])
@@ -160,13 +160,14 @@ def refusal(text: str) -> str:
     """Why, in the words of the command, without what to do about it."""
     words = " ".join(text.rpartition("Error: ")[2].split())
     words = words.removeprefix("the script's steps cannot be predicted: ")
-    return re.split(r"\.? `batchadvisor run`|\. Name |\. Estimate ", words)[0].rstrip(".")
+    after = r"\.+ (?:`batchadvisor run`|Name |If the script )"
+    return re.split(after, words)[0].rstrip(".")
 
 
 def verdict(name: str, row: dict[str, Any]) -> str:
     """The row of the table: one of three."""
     if "refused" in row:
-        return f"refused: {refusal(row['refused'])}"
+        return f"refused: {row['refused']}"
     gpu, cpu = apart(row, "estimated"), apart(row, "fake")
     if gpu is None:
         return "counted; a CPU makes no such step to compare it with"
@@ -223,9 +224,8 @@ def main() -> int:
         rows[name] |= estimated(name)
         print(f"{name:48} {verdict(name, rows[name])}", flush=True)
         kept = json.loads(RAW.read_text()) if RAW.exists() else {}
-        kept = {
-            each: (kept | rows)[each] for each in ALL if "verdict" in (kept | rows).get(each, {})
-        }
+        kept[name] = rows[name]
+        kept = {each: kept[each] for each in ALL if each in kept}
         RAW.write_text(json.dumps(kept, indent=1) + "\n")
         PAGE.write_text(page(kept))
     return 0

@@ -41,11 +41,11 @@ def test_the_page_is_what_the_benchmark_wrote():
     for name, row in ROWS.items():
         if "refused" not in row:
             continue
-        why = bench.refusal(row["refused"])
-        assert len(why) > 20, name
-        assert "Traceback" not in why
+        assert len(row["refused"]) > 20, name
+        assert "Traceback" not in row["refused"]
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's own, of prototypes and of a loss read as a float
 @pytest.mark.parametrize(
     "name",
     [
