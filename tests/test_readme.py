@@ -76,7 +76,7 @@ def test_the_pages_count_the_cases_of_tails() -> None:
 
 FOREIGN = """
 --logdir --epochs --lr --batch-size --batch --gpus --workdir --seen --working-dir --task-epilog
---num-envs --num-steps --num-minibatches
+--num-envs --num-steps --num-minibatches --mini-batch-size
 --nnodes --node-rank --master-addr --master-port --partition --exact --wait
 """
 """Options of scripts and of other tools; --batch_size too."""

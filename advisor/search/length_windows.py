@@ -50,7 +50,7 @@ def next_window(measurements: Measurements, budget: Budget) -> TrialRequest | No
         length=window.length,
         fresh_process=not made,
     )
-    has_time = budget.allows(request) and budget.trial_s(request) <= budget.left_s
+    has_time = budget.has_room_beside(request)
     return request if has_time else None
 
 

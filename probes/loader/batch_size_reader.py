@@ -55,11 +55,6 @@ class BatchSizeReader:
         elif self._axes & (seen or near):
             self._axes &= seen or near
 
-    def forget(self) -> None:
-        """No axis carries the samples: the one that was taken for it has another meaning."""
-        self._axes, self._short_cut = set(), None
-        self._may_be = {}
-
     @property
     def undecided(self) -> bool:
         """Whether batches were as long as none of their axes, and one of these may carry them."""

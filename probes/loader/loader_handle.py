@@ -66,7 +66,6 @@ class LoaderHandle:
         self.arrived: int | None = None
         self.proof: str = ""
         self._looked_at: int | None = None
-        self._read_of: tuple[int, int] | None = None
         self.lengths = Lengths()
         self._worst_case = worst_case
         self.chosen = ChosenBatches()
@@ -321,11 +320,6 @@ class LoaderHandle:
             # An axis that happened to be as long as the script's own size does not follow ours.
             self.reader.learn(batch, by_index)
             size = self.reader.read(batch)
-        if by_index is not None and size is not None:
-            before, self._read_of = self._read_of, (by_index, size)
-            if before is not None and before[0] != by_index and before[1] == size != by_index:
-                self.reader.forget()  # a feature, as long as the first batches had samples
-                size = None
         self.proof = "shape" if size is not None else "indices" if by_index is not None else ""
         if size is not None and by_index == self._wanted and self._falls_short(size):
             self.proof = DRAWN
