@@ -104,15 +104,9 @@ class Budget:
         self.last_s = end_s(goal.budget_s) - spent_s
         """Seconds until everything ends, the confirmation too."""
         self._stall_s = _stall_s(measurements.record.trials)
-        shortest_s = min(
-            (
-                trial.elapsed_s
-                for trial in measurements.ran
-                if trial.kind == "timed" and trial.elapsed_s
-            ),
-            default=0.0,
-        )
-        self._least_step_s = shortest_s / TIMED_STEPS
+        lasted_s = [trial.elapsed_s for trial in measurements.ran if trial.kind == "timed"]
+        # The first one also pays for what is made once.
+        self._least_step_s = min(lasted_s) / TIMED_STEPS if len(lasted_s) > 1 else 0.0
         """What a step of a timed trial cost at least, as timing goes on until it is sure."""
         self._fits_s = {
             trial.batch_size: trial.elapsed_s

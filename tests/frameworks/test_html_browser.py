@@ -285,7 +285,7 @@ def test_without_scripts_the_drawings_are_there(visit, files, width):
     assert drawings.count() == len(charts)
     assert all(drawing.is_visible() for drawing in drawings.all())
     titles = one.page.locator("figure.chart svg circle title").all_text_contents()
-    assert "measured, batch size 40: 513 ±8" in titles
+    assert "measured, batch size 40: 533 ±7" in titles
     assert one.page.locator("text=Use batch size 40").first.is_visible()
 
 
