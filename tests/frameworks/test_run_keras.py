@@ -124,7 +124,7 @@ class TestOnTorch:
             "model.compile('sgd', 'mse')\n"
             "model.fit(DataLoader(data, batch_size=10), epochs=9)\n"
         )
-        words = ("--sizes", "8,64", "--budget", "5s", "keras_mlp.py")
+        words = ("--sizes", "8,64", "--budget", "10s", "keras_mlp.py")
         done = run("run", *OPTIONS, *words, folder=tmp_path)
         assert done.code == 0, done
         discovery = done.record.discovery
