@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..advisor.advise import advise
+from ..advisor.measured.script import script_of
 from ..advisor.search.cost import end_s
 from ..probes.process.endings import RanksStarting, WorkerGone
 from ..probes.process.worker_listener import TimeOver
@@ -57,7 +58,8 @@ def check_edit(
     own = discovery.native_batch_size
     changes = _in_force(source, own, size, options.arguments)
     step_s = 0.0 if advice.recommended.step_s is None else advice.recommended.step_s.median
-    needed_s = ROOM * (discovery.setup_s + NUM_STEPS * discovery.micro_batches * step_s)
+    setup_s = script_of(discovery, record.trials).setup_s
+    needed_s = ROOM * (setup_s + NUM_STEPS * discovery.micro_batches * step_s)
     reason = ""
     if changes is None:
         reason = ROUGHLY

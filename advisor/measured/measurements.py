@@ -67,7 +67,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
     @cached_property
     def script(self) -> Script:
         """What is known of the script."""
-        return script_of(self.record.discovery)
+        return script_of(self.record.discovery, self.record.trials)
 
     @cached_property
     def rated_by_tokens(self) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import msgspec
 
-from ...records import Discovery
+from ...records import Discovery, Trial
 from .epoch_end import has_harmful_tail, last_batch, own_samples
 from .multiples import ANY, Multiples
 
@@ -97,8 +100,12 @@ class FoundScript(Script, frozen=True, kw_only=True):
 NOT_FOUND = Script()
 
 
-def script_of(discovery: Discovery | None) -> Script:
-    """The facts, as far as they are known."""
+def script_of(discovery: Discovery | None, trials: Sequence[Trial] = ()) -> Script:
+    """The facts, as far as they are known.
+
+    Args:
+        trials: of the run so far; processes after the first may start sooner.
+    """
     if discovery is None:
         return NOT_FOUND
     layers, counts = discovery.norm_layers, discovery.axis == "samples"
@@ -113,10 +120,25 @@ def script_of(discovery: Discovery | None) -> Script:
         steps_per_batch=discovery.steps_per_batch,
         pool=discovery.pool,
         native_step_s=discovery.native_step_s,
-        setup_s=discovery.setup_s,
+        setup_s=min([discovery.setup_s, *_starts_s(trials)]),
         process_per_size=discovery.traits.process_per_size,
         takes_turns=discovery.traits.takes_turns,
         num_workers=discovery.primary.num_workers,
         in_this_process=discovery.traits.in_this_process,
         has_batch_norm=layers is not None and layers.batch_norm > 0,
     )
+
+
+def _starts_s(trials: Sequence[Trial]) -> list[float]:
+    """Seconds between the last trial of a process and the first of the next, without that trial.
+
+    The first process of all reads from the disk what later ones find in memory.
+    """
+    return [
+        next_.ended_s - next_.elapsed_s - last.ended_s
+        for last, next_ in pairwise(trials)
+        if last.ended_s is not None
+        and next_.ended_s is not None
+        and next_.worker > last.worker
+        and next_.ended_s - next_.elapsed_s > last.ended_s
+    ]

@@ -18,8 +18,8 @@ import torch
 
 from ...records import BatchOrder, Discovery, InputSize, LengthChoice
 from ...records import Door as DoorName
+from ..loader.compiled_modules import compiles
 from ..loader.loader_handle import LoaderHandle, is_training_fetch
-from ..loader.norms import is_compiled
 from ..loader.reading_ahead import reads_ahead
 from ..loader.repeated_inputs import RepeatedInputs
 from ..loader.token_meter import TokenMeter
@@ -380,7 +380,7 @@ class LoaderDoor:
                 sorted({str(parameter.dtype).removeprefix("torch.") for parameter in parameters})
             ),
             norm_layers=norms,
-            compiled=is_compiled(),
+            compiled=compiles(),
             order_options=order_options(),
             setup_s=time.monotonic() - self._started_s,
             native_step_s=self.watch.native_step_s / rhythm.pool,

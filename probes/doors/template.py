@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ...records import Discovery, InputSize, LengthChoice, LoaderInfo
+from ..loader.compiled_modules import compiles
 from ..loader.loader_handle import LoaderHandle, is_training_fetch
 from ..loader.model_inputs import AS_ASKED, ModelInputs
 from ..process.orders import WorkOrder
@@ -160,6 +161,7 @@ class TemplateDoor:
             parameter_device=str(device),
             num_parameters=sum(parameter.numel() for parameter in parameters),
             norm_layers=norms,
+            compiled=compiles(),
             setup_s=time.monotonic() - self._started_s,
             native_step_s=watch.native_step_s,
             entered=self._inputs.entered,

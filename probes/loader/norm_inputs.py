@@ -5,8 +5,6 @@ Looked at with forward pre-hooks on the layers while a few native steps run; the
 
 from __future__ import annotations
 
-import gc
-import sys
 from collections.abc import Iterable
 from math import prod
 from typing import Any
@@ -16,7 +14,8 @@ import torch
 from torch.nn.modules import batchnorm, instancenorm, normalization
 
 from ...records import NormLayers
-from .norms import count_norms, is_compiled
+from .compiled_modules import compiles, modules_alive
+from .norms import count_norms
 
 _CHECKED = (
     batchnorm._BatchNorm,  # SyncBatchNorm is one too
@@ -110,24 +109,6 @@ class _Look:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Look, ()
-
-
-def modules_alive() -> list[torch.nn.Module]:
-    """All modules of this process."""
-    # type(), not isinstance(): some proxies answer isinstance by loading what they stand for.
-    return [
-        candidate for candidate in gc.get_objects() if issubclass(type(candidate), torch.nn.Module)
-    ]
-
-
-def compiles() -> bool:
-    """Whether torch.compile has compiled anything here, a module or a function."""
-    if is_compiled() or any(
-        module.__dict__.get("_compiled_call_impl") for module in modules_alive()
-    ):
-        return True
-    utils = sys.modules.get("torch._dynamo.utils")
-    return utils is not None and utils.counters["frames"]["total"] > 0
 
 
 def _models_of(parameters: Iterable[Any]) -> dict[int, torch.nn.Module]:

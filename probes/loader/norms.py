@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Iterable
 from math import isfinite
 from typing import Any
@@ -38,12 +37,6 @@ def count_norms(things: Iterable[Any] | None = None) -> NormLayers:
         if name is not None:
             counts[name] += 1
     return NormLayers(**counts)
-
-
-def is_compiled() -> bool:
-    """Whether a module of this process went through torch.compile."""
-    wrapper = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", None)
-    return wrapper is not None and any(type(thing) is wrapper for thing in gc.get_objects())
 
 
 class RunningStatistics:

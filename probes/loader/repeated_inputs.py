@@ -10,6 +10,7 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from .batch_structure import MAX_LEAVES, paths
+from .compiled_modules import begin_look, compiled_modules, compiles, end_look
 
 _GRAPHS = ("torch_geometric", "dgl")
 _DEPTH = 4
@@ -45,10 +46,14 @@ class RepeatedInputs:
     def step_ended(self) -> None:
         """An optimizer made a step; the first call begins to look."""
         if not self._hooks:
-            self._hooks = [
-                register_module_forward_pre_hook(self._enter),
-                register_module_forward_hook(self._leave, always_call=True),
-            ]
+            if compiles():
+                self._look_at_compiled()
+            else:
+                self._hooks = [
+                    register_module_forward_pre_hook(self._enter),
+                    register_module_forward_hook(self._leave, always_call=True),
+                ]
+            begin_look(self)
             return
         if self._before is not None:
             same = bool(self._now) and _are_same(self._before, self._now)
@@ -60,9 +65,16 @@ class RepeatedInputs:
 
     def stop(self) -> None:
         """Takes the hooks away."""
+        end_look(self)
         for hook in self._hooks:
             hook.remove()
         self._now, self._before = [], None
+
+    def make_way(self) -> None:
+        """From now on only what is given to compiled modules is looked at; see `tell_looks`."""
+        for hook in self._hooks:
+            hook.remove()
+        self._look_at_compiled()
 
     def said(self) -> str:
         """Why one batch is all there is; empty where nothing shows it."""
@@ -84,6 +96,17 @@ class RepeatedInputs:
         )
 
     # inside ----------------------------------------------------------------------------------
+
+    def _look_at_compiled(self) -> None:
+        self._depth = self._told_at = 0
+        self._hooks = [
+            hook
+            for module in compiled_modules()
+            for hook in (
+                module.register_forward_pre_hook(self._enter),
+                module.register_forward_hook(self._leave, always_call=True),
+            )
+        ]
 
     def _episodes(self) -> str:
         fewest, most = min(self._alone, default=0), max(self._alone, default=0)

@@ -11,7 +11,7 @@ from ..process.messages import StepSample
 from . import clean_steps
 from .timed_step import Step, sampled
 from .token_rates import StepMeans, means_of
-from .warm_up import WarmUp
+from .warm_up import WAITS, WarmUp
 
 MAX_SAMPLES = 30
 PATIENCE = 2
@@ -25,6 +25,8 @@ hides any pause of the host, and what was timed is known before the time is over
 SHOWN_STEPS = 40
 SHOWN_S = 1.0
 """On such a device steps differ (one in ten reads a number): so many are timed, or for so long."""
+LEAST_BURSTS = 3
+"""Where bursts of batches are too long for the fewest samples, so many will do."""
 
 
 class TimedSteps:
@@ -104,17 +106,18 @@ class TimedSteps:
             micro_batches: of a usual step.
         """
         num_steps = len(self._steps)
-        if num_steps % self._group or num_steps < self._least * self._group:
+        group, least = self._samples_of(micro_batches)
+        if num_steps % group or num_steps < least * group:
             return False
         if spent_s < self._min_time_s:
             return False
         if num_steps < self._num_shown and spent_s < SHOWN_S:
             return False
-        most = PATIENCE * MAX_SAMPLES * self._group  # a script may have no more to give
+        most = PATIENCE * MAX_SAMPLES * group  # a script may have no more to give
         if spent_s >= PATIENCE * self._time_limit_s or num_steps >= most:
             return True
-        clean = clean_steps.in_groups(self._judged(micro_batches).clean, self._group)
-        if len(clean) < self._least:
+        clean = clean_steps.in_groups(self._judged(micro_batches).clean, group)
+        if len(clean) < least:
             return False
         if len(clean) >= MAX_SAMPLES or spent_s >= self._time_limit_s:
             return True
@@ -132,10 +135,11 @@ class TimedSteps:
                 was to be read.
         """
         judged = self._judged(micro_batches)
+        group, least = self._samples_of(micro_batches)
         step_s, method = clean_steps.step_time(
             judged,
-            group=self._group,
-            min_samples=min(self._least, len(self._usual(micro_batches))),
+            group=group,
+            min_samples=min(least, max(1, len(self._usual(micro_batches)) // group)),
             asynchronous=self._asynchronous,
         )
         return step_s, clean_steps.quality_of(judged, method, unread)
@@ -149,7 +153,8 @@ class TimedSteps:
         """
         waits = [step.wait_s for step in self._finished(micro_batches)]
         judged = self._judged(micro_batches)
-        return clean_steps.wait_time(judged, waits, method, group=self._group)
+        group, _ = self._samples_of(micro_batches)
+        return clean_steps.wait_time(judged, waits, method, group=group)
 
     def mean_samples(self, micro_batches: int) -> float | None:
         """Samples of a usual step, be it finished or not; `None` where there is none."""
@@ -165,7 +170,8 @@ class TimedSteps:
         """
         finished = self._finished(micro_batches)
         judged = self._judged(micro_batches)
-        places = clean_steps.stood_for(judged, method, group=self._group)
+        group, _ = self._samples_of(micro_batches)
+        places = clean_steps.stood_for(judged, method, group=group)
         return [means_of(finished[place]) for place in places]
 
     def samples(self) -> tuple[StepSample, ...]:
@@ -174,6 +180,20 @@ class TimedSteps:
         return sampled(finished, asynchronous=self._asynchronous)
 
     # inside ----------------------------------------------------------------------------------
+
+    def _samples_of(self, micro_batches: int) -> tuple[int, int]:
+        """Steps of one sample, and the fewest samples.
+
+        Steps that wait for bursts of batches are long and short in turn: a part of a burst is no
+        sample, even where the time allows few whole ones.
+        """
+        if not self._group % self._burst:
+            return self._group, self._least
+        finished = self._finished(micro_batches)
+        seconds = sum(step.elapsed_s or 0.0 for step in finished)
+        if sum(step.wait_s for step in finished) < WAITS * seconds:
+            return self._group, self._least
+        return max(1, min(self._burst, len(finished))), LEAST_BURSTS
 
     def _usual(self, micro_batches: int) -> list[Step]:
         return [step for step in self._steps if step.micro_batches == micro_batches]

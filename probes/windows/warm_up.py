@@ -5,6 +5,10 @@ from __future__ import annotations
 MAX_WARMUP_STEPS = 12
 SETTLED = 0.10
 """Two successive warm-up steps this close end the warm-up."""
+QUEUED = 2
+"""Batches that each worker of a loader holds ready: `prefetch_factor`, unless a script sets it."""
+WAITS = 0.05
+"""A step that waited for this share of its time found no batch ready."""
 
 
 class WarmUp:
@@ -14,12 +18,17 @@ class WarmUp:
         min_steps: are made whatever their times.
         time_limit_s: of the trial; after it nothing is waited for.
         num_stale: steps that the script still makes with batches of the window before.
+        num_workers: of the loader. What they made ready while a first step took its time is used
+            up before steps cost what they always do.
     """
 
-    def __init__(self, *, min_steps: int, time_limit_s: float, num_stale: int) -> None:
+    def __init__(
+        self, *, min_steps: int, time_limit_s: float, num_stale: int, num_workers: int = 0
+    ) -> None:
         self._min_steps = min_steps
         self._time_limit_s = time_limit_s
         self._num_stale = num_stale
+        self._num_queued = QUEUED * num_workers if num_workers > 1 else 0
         self._seconds: list[float] = []
 
     @property
@@ -42,8 +51,14 @@ class WarmUp:
         last = self._seconds[-num:]
         return max(sum(last) / len(last), 1e-9)
 
-    def add(self, seconds: float) -> None:
-        """A step ended."""
+    def add(self, seconds: float, wait_s: float = 0.0) -> None:
+        """A step ended.
+
+        Args:
+            wait_s: of its time, for batches.
+        """
+        if self._seconds and wait_s >= WAITS * seconds:  # the first waits for workers to start
+            self._num_queued = 0
         self._seconds.append(seconds)
 
     def drop_stale(self) -> bool:
@@ -69,5 +84,7 @@ class WarmUp:
             return True
         if spent_s >= self._time_limit_s:
             return True
+        if len(self._seconds) < self._num_queued and spent_s < self._time_limit_s / 2:
+            return False
         before, last = self._seconds[-2:]
         return abs(last - before) <= SETTLED * last or len(self._seconds) >= MAX_WARMUP_STEPS

@@ -96,6 +96,7 @@ class Window:
             min_steps=request.min_warmup_steps,
             time_limit_s=time_limit_s,
             num_stale=max(num_ahead, int(shrinks)),
+            num_workers=num_workers,
         )
         self._timed = TimedSteps(
             request,
@@ -288,7 +289,8 @@ class Window:
     def _after_warm_up(self, end: Any, *, late: bool) -> bool:
         """Whether the trial ends with this step of the warm-up."""
         self._device.synchronize()
-        self._warm_up.add(self._device.elapsed_s(self._step_started, end) or 0.0)
+        seconds = self._device.elapsed_s(self._step_started, end) or 0.0
+        self._warm_up.add(seconds, self._arrivals.wait_s)
         fits = self.request.kind == "fit"
         if late and not fits:
             self._memory = self._device.read_memory()

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from ..devices.live_tensors import LiveTensors
 
 ENOUGH_STEPS = 12
+FIRST_STEPS = 3
+"""A process's first look comes after so many: the first step makes what the script holds from one
+step to the next, such as its loss with all nodes behind it, and an optimizer's state."""
 MOST_LOOKS = 4
 """Of one process: more show nothing new, and each takes about a tenth of a second."""
 
@@ -24,11 +27,19 @@ class KeptSteps:
     def __init__(self) -> None:
         self._tensors: LiveTensors | None = None
         self._num_steps = self._num_looks = 0
+        self._is_wanted = False
         self.reason = ""
 
     def begin(self) -> None:
-        """A trial of many steps begins; the first of them is preceded by a look."""
-        if self._tensors is None and not self.reason:
+        """A trial of many steps begins; the first look of all comes soon after."""
+        self._is_wanted = True
+
+    def stepped(self, num_steps: int) -> None:
+        """The optimizer stepped."""
+        self._num_steps += num_steps
+        if self._tensors is not None or self.reason or not self._is_wanted:
+            return
+        if self._num_steps >= FIRST_STEPS:
             from ..devices.live_objects import LookTooLongError
             from ..devices.live_tensors import LiveTensors
 
@@ -37,10 +48,6 @@ class KeptSteps:
             except LookTooLongError as error:
                 self.reason = str(error)
             self._num_steps = 0
-
-    def stepped(self, num_steps: int) -> None:
-        """The optimizer stepped."""
-        self._num_steps += num_steps
 
     def look(self) -> KeptTensors | None:
         """What the steps since the last look kept; `None` while they are few."""

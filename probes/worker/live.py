@@ -26,8 +26,9 @@ from ..devices.torch_devices import probe_for
 from ..doors.declared import Workload, WorkloadError
 from ..doors.optimizers import optimizer_info
 from ..doors.workload import device_in_use, discovery_of
+from ..loader.compiled_modules import compiles
 from ..loader.model_inputs import AS_ASKED, ModelInputs
-from ..loader.norm_inputs import NormInputs, compiles
+from ..loader.norm_inputs import NormInputs
 from ..process.endings import WorkerGone, over
 from ..process.faults import largest_tensor, refusal_in, script_traceback
 from ..process.messages import CannotSteer, Progress, Raised, StepSample

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..doors.caught_errors import CaughtErrors
-from ..loader.norm_inputs import compiles
+from ..loader.compiled_modules import compiles
 from ..process.messages import PairsResult
 from ..process.orders import RunPairs
 from .parallelism import ddp_modules

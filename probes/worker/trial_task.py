@@ -16,8 +16,8 @@ from ..devices import host
 from ..devices.neighbours import Surroundings
 from ..doors.caught_errors import CaughtErrors
 from ..doors.training_cycle import usual_steps
+from ..loader.compiled_modules import compiles
 from ..loader.model_inputs import ModelInputs
-from ..loader.norm_inputs import compiles
 from ..loader.norms import RunningStatistics
 from ..process.messages import Progress, Result, StepSample
 from ..process.orders import RunTrial, WorkOrder
@@ -113,8 +113,9 @@ class TrialTask:
             self._steps_seen[boundary.num_steps // boundary.parts] += 1
         self._steps_a_cycle = boundary.num_steps
         self._num_steps += boundary.parts
+        is_over = window.boundary(boundary.parts)
         self._kept.stepped(boundary.parts)
-        if window.boundary(boundary.parts):
+        if is_over:
             self._send(self._completed(window), window.samples())
             return True
         self._show(window)
@@ -186,7 +187,7 @@ class TrialTask:
     def _flop_counter(self) -> Callable[[], FlopCounter]:
         from ..windows.step_flops import COMPILED, Refused, StepFlopCounter
 
-        why_not = COMPILED if self._context.loop.discovery.compiled else self._order.left_out
+        why_not = COMPILED if compiles() else self._order.left_out
         if why_not:
             return lambda: Refused(why_not)
         return StepFlopCounter

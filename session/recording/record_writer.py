@@ -65,5 +65,10 @@ class RecordWriter:
         self.change(faults=(*self.record.faults, fault))
 
     def add_files(self, files: list[FileTouched]) -> None:
-        """Files that the script touched, each said once."""
-        self.change(files=tuple(dict.fromkeys([*self.record.files, *files])))
+        """Files that the script touched, each said once: what a process told of counts more than
+        what a look into the folder found before."""
+        every = dict.fromkeys([*self.record.files, *files])
+        told = {file.path for file in every if not file.listed}
+        self.change(
+            files=tuple(file for file in every if not file.listed or file.path not in told)
+        )

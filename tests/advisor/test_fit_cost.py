@@ -2,6 +2,7 @@
 
 import pytest
 from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.measured.script import script_of
 from batchadvisor.advisor.search.cost import budget_of
 from batchadvisor.advisor.search.next_trial import Done, next_trial
 from batchadvisor.records import Goal
@@ -33,3 +34,14 @@ def test_the_largest_size_is_confirmed_for_what_it_took():
 
 def test_without_a_time_of_its_own_the_script_s_step_is_scaled():
     assert next_trial(searched(0.0)) == Done("the largest allowed size fits")
+
+
+def test_later_processes_may_start_sooner():
+    """The first process of a run on an H100 took 11.6 s to its loop, the second one 2.5 s."""
+    first = trial_of(8, elapsed_s=1.5, ended_s=14.0)
+    second = trial_of(32, elapsed_s=2.0, ended_s=18.5, worker=1)
+    same = trial_of(64, elapsed_s=2.0, ended_s=20.6, worker=1)
+    found = discovery_of(setup_s=11.6)
+    assert script_of(found).setup_s == 11.6
+    assert script_of(found, (first,)).setup_s == 11.6
+    assert script_of(found, (first, second, same)).setup_s == pytest.approx(2.5)

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch import nn
 from batchadvisor.probes.devices import live_tensors
 from batchadvisor.probes.devices.live_objects import Bound, LookTooLongError, objects_of
 from batchadvisor.probes.fake_step import live_tensors as held_tensors
@@ -61,6 +62,20 @@ def test_when_time_is_over_what_holds_a_tensor_is_not_searched_for(monkeypatch):
     assert (seen.holder, seen.holder_kind) == ("", "")
 
 
+def test_what_the_first_step_makes_is_not_kept_by_each():
+    """The loss of the last step lives on with its graph, be that as deep as it may."""
+    model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(100)))
+    kept = KeptSteps()
+    kept.begin()
+    for _ in range(3 + 20):
+        loss = model(torch.ones(1, 2)).sum()
+        loss.backward()
+        kept.stepped(1)
+    look = kept.look()
+    assert look is not None and loss.grad_fn is not None
+    assert (look.num_steps, look.more_nodes, look.more_tensors) == (20, 0, 0)
+
+
 class TestWithoutALook:
     @pytest.fixture(autouse=True)
     def few(self, monkeypatch):
@@ -79,6 +94,7 @@ class TestWithoutALook:
             patch.setattr(live_tensors, "Bound", Bound)
             kept = KeptSteps()
             kept.begin()
+            kept.stepped(3)
         kept.stepped(100)
         assert kept.look() is None
         assert "more than 10 objects" in kept.reason

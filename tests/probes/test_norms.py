@@ -4,7 +4,8 @@ import gc
 
 import pytest
 import torch
-from batchadvisor.probes.loader.norms import RunningStatistics, count_norms, is_compiled
+from batchadvisor.probes.loader.compiled_modules import compiles
+from batchadvisor.probes.loader.norms import RunningStatistics, count_norms
 from batchadvisor.probes.worker.trial_checks import check_tail
 from batchadvisor.records import Trial
 from torch import nn
@@ -69,7 +70,7 @@ def test_kinds(layers):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_compiled():
     plain = nn.Linear(1, 1)
-    assert not is_compiled()
+    assert not compiles()
     compiled = torch.compile(plain)
-    assert is_compiled()
+    assert compiles()
     del compiled

@@ -324,3 +324,51 @@ class TestProfile:
 
     def test_none_asked_for(self):
         assert Loop().run().profile is None
+
+
+class TestBursts:
+    """Four workers hand over four batches at a time: one step waits for them, three do not.
+
+    So the steps of a public ImageNet script on an H100, whose loader makes 1,100 images a second.
+    """
+
+    WORKERS, WAIT_S, STEP_S = 4, 0.70, 0.057
+    MEAN_S = WAIT_S / WORKERS + STEP_S
+
+    def train(self, time_limit_s, *, queued=0, num_steps=400):
+        loop = Loop(num_workers=self.WORKERS, time_limit_s=time_limit_s, asynchronous=True)
+        for number in range(num_steps):
+            waits = number >= queued and not (number - queued) % self.WORKERS
+            wait_s = self.WAIT_S if waits else 0.0
+            if loop.step(self.STEP_S + wait_s, wait_s=wait_s):
+                return loop.result()
+        pytest.fail("the window does not end")
+
+    @pytest.mark.parametrize("time_limit_s", [1.0, 3.0, 5.0, 20.0])
+    def test_steps_cost_their_share_of_the_wait(self, time_limit_s):
+        trial = self.train(time_limit_s)
+        assert trial.step_s.median == pytest.approx(self.MEAN_S)
+        assert trial.step_s.high == pytest.approx(trial.step_s.low)
+        assert trial.input_wait_s.median == pytest.approx(self.WAIT_S / self.WORKERS)
+        assert trial.samples_per_s.median == pytest.approx(8 / self.MEAN_S)
+        assert trial.elapsed_s < max(2 * time_limit_s, 4.0) + 3 * self.WORKERS * self.MEAN_S
+
+    def test_batches_that_were_ready_are_used_up_first(self):
+        trial = self.train(5.0, queued=2 * self.WORKERS)
+        assert trial.step_s.median == pytest.approx(self.MEAN_S)
+
+    def test_no_whole_burst_was_timed(self):
+        loop = Loop(num_workers=self.WORKERS, time_limit_s=1.0, deadline_s=2.0, asynchronous=True)
+        for wait_s in (0.7, 0.0, 0.0, 0.0, 0.7, 0.0, 0.0, 0.0, 0.7):
+            if loop.step(self.STEP_S + wait_s, wait_s=wait_s):
+                break
+        trial = loop.result()
+        assert trial.step_s is not None
+        assert trial.step_s.median > self.STEP_S
+
+    def test_workers_that_keep_up_cost_nothing(self):
+        """Steps that wait for nothing are judged one by one, however many workers there are."""
+        loop = Loop(num_workers=16, time_limit_s=2.0)
+        trial = loop.run([0.3], wait_s=0.0)
+        assert trial.step_s.median == pytest.approx(0.3)
+        assert trial.quality.num_steps < 16
