@@ -30,6 +30,12 @@ LEGEND = {
     "operators_pct": "ops: share of the time inside CPU operators",
     "input": "input: share of the step spent waiting for the loader",
 }
+COUNTED = {
+    "sm_efficiency_pct": "SM: share of the time that a multiprocessor has work, by the driver's "
+    "counters",
+    "occupancy_pct": "occup.: occupancy while a multiprocessor has work, by the driver's counters",
+}
+"""The same where the driver counted it, and nothing need be estimated."""
 IN_TURN = ", without the machine's drift where sizes took turns"
 GPU_SHARES = {
     "busy_pct": "busy",
@@ -58,7 +64,7 @@ def sizes_table(record: RunRecord, rows: Sequence[SizeRow]) -> SizesTable:
     return SizesTable(
         columns=_columns(record, rows),
         rows=tuple(SizeMarks(marks=row.marks, state=_state(row)) for row in rows),
-        legend=_legend(record),
+        legend=_legend(record, rows),
         short_marks=tuple(f"{SHORT_MARKS[mark]}: {MARKS.get(mark, mark)}" for mark in marks),
         empty=_empty(record, rows),
     )
@@ -70,8 +76,8 @@ def _state(row: SizeRow) -> SizeState:
     return "doubtful" if row.failed_later is not None else "ok"
 
 
-def _legend(record: RunRecord) -> dict[str, str]:
-    legend = dict(LEGEND)
+def _legend(record: RunRecord, rows: Sequence[SizeRow]) -> dict[str, str]:
+    legend = LEGEND | (COUNTED if _are_counted(rows) else {})
     counted = [trial.tokens for trial in record.trials if trial.tokens is not None]
     if counted and all(tokens.real_per_s is None for tokens in counted):
         legend["tokens"] = f"{counted[0].unit}: padding, if any, included"
@@ -189,11 +195,34 @@ def _shares(rows: Sequence[SizeRow]) -> list[SizeColumn]:
     """The GPU's shares where a GPU was profiled, else the share of CPU operators."""
     on_gpu = any(row.profile is not None and row.profile.busy_pct is not None for row in rows)
     fields = GPU_SHARES if on_gpu else {"operators_pct": "ops"}
+    counted = _are_counted(rows)
     columns = [
-        _percents(field, title, [row.profiled(field) for row in rows])
+        _percents(field, title, [_share(row, field, counted=counted) for row in rows])
         for field, title in fields.items()
     ]
     return [*columns, _percents("input", "input", [row.input_pct for row in rows])]
+
+
+def _are_counted(rows: Sequence[SizeRow]) -> bool:
+    """Whether the driver counted the work of all sizes that were timed."""
+    timed = [row for row in rows if row.trial.ran and row.trial.kind == "timed"]
+    return bool(timed) and all(_counted(row, "occupancy_pct") is not None for row in timed)
+
+
+def _share(row: SizeRow, field: str, *, counted: bool) -> float | None:
+    return _counted(row, field) if counted and field in COUNTED else row.profiled(field)
+
+
+def _counted(row: SizeRow, field: str) -> float | None:
+    """What the driver's counters say; the occupancy is that of the time with work, as estimated."""
+    counters = row.counters
+    if counters is None or counters.sm_active_pct is None or counters.sm_occupancy_pct is None:
+        return None
+    if field == "sm_efficiency_pct":
+        return counters.sm_active_pct
+    if counters.sm_active_pct <= 0:
+        return None
+    return min(100.0, 100 * counters.sm_occupancy_pct / counters.sm_active_pct)
 
 
 def _percents(key: str, title: str, values: Sequence[float | None]) -> SizeColumn:
@@ -257,7 +286,7 @@ def _missing(row: SizeRow, key: str) -> bool:
         return False
     if key == "input":
         return row.input_pct is None
-    return row.profiled(key) is None
+    return row.profiled(key) is None and (key not in COUNTED or _counted(row, key) is None)
 
 
 def _some(sizes: Sequence[int], num_rows: int) -> str:
