@@ -123,11 +123,13 @@ class Copies(Record, frozen=True, kw_only=True):
 
 
 class Profile(Record, frozen=True, kw_only=True):
-    """What the profiled window of one trial showed. Shares are of the window unless told otherwise.
+    """What the profiled window of one trial showed. Shares are of the window unless told otherwise;
+    those of a GPU's work and idleness are put on the time of a step that nothing profiles.
 
     Attributes:
         trace: path of the trace, relative to the record's folder.
         num_steps: profiled steps.
+        step_s: seconds of one of them; profiling slows the host, so they may be longer than others.
         busy_pct: share of the window in which the device did anything (kernels, copies, sets).
         kernel_pct: share in which a kernel ran.
         compute_pct: share in which a kernel ran that is no communication.
@@ -162,6 +164,7 @@ class Profile(Record, frozen=True, kw_only=True):
 
     trace: str | None = None
     num_steps: int = 0
+    step_s: float | None = None
     busy_pct: float | None = None
     kernel_pct: float | None = None
     compute_pct: float | None = None

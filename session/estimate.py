@@ -201,7 +201,7 @@ def estimate(
         compiled=discovery.compiled,
         evaluation=evaluation,
         limits=size_limits(forecasts),
-        assumptions=assumptions(eager=loop.eager, grouped=loop.grouped),
+        assumptions=assumptions((name for name, _ in gpus), eager=loop.eager, grouped=loop.grouped),
     )
     return msgspec.structs.replace(answer, too_small=too_small(answer))
 

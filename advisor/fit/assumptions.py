@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...units import MIB
-from .forecast import EAGER_BYTES, LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
+from .forecast import EAGER_BYTES, LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES, most_beside
 
 
-def assumptions(*, eager: bool = False, grouped: bool = False) -> tuple[str, ...]:
+def assumptions(
+    names: Iterable[str] = (), *, eager: bool = False, grouped: bool = False
+) -> tuple[str, ...]:
     """In words.
 
     Args:
+        names: of the GPUs.
         eager: CUDA loads all kernels at its start; see `forecast`.
         grouped: cuDNN tries all kernels of grouped convolutions in half precision.
     """
     more = EAGER_BYTES // MIB if eager else 0
     ends = [num_bytes // MIB + more for num_bytes in (LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES)]
+    largest = max((most_beside(name) for name in names), default=MOST_CONTEXT_BYTES) // MIB + more
+    hopper = f" (on Hopper up to {largest}, as seen on an H100)" if largest > ends[1] else ""
+    beside = "torch's allocator"
     why = ", since it loads all kernels at its start" if eager else ""
     spared = "other convolutions" if grouped else "convolutions"
     convolutions = f"{spared} take no workspaces"
     if grouped:
         convolutions = f"grouped convolutions take 4 or 8 times their input, {convolutions}"
     return (
-        f"CUDA and its libraries take {ends[0]} to {ends[1]} MiB beside torch's allocator{why}",
+        f"CUDA and its libraries take {ends[0]} to {ends[1]} MiB beside {beside}{hopper}{why}",
         "torch's allocator rounds, splits and keeps memory as a replica of it does",
         f"{convolutions}, and sums over leading dimensions those of an A100",
     )

@@ -24,6 +24,13 @@ MAX_TRIALS = 12
 LEAST_CONTEXT_BYTES = 300 << 20
 MOST_CONTEXT_BYTES = 650 << 20
 """What CUDA's context, its libraries and their workspaces take beside torch's allocator."""
+HOPPER = ("H20", "H100", "H200", "B200")
+"""Cards of Hopper, and the one after it, of which nothing is known; by the begin of their names."""
+HOPPER_BYTES = 256 << 20
+"""What CUDA, its libraries and cuBLAS's workspaces take beyond that on such a card. Five trainings
+on one H100 (torch 2.11 for CUDA 13.0) took 619 to 773 MiB beside torch's allocator, and 2 x 32 MiB
+in it for workspaces (bench/results/gpu-check-part1_nvidia-h100-80gb-hbm3_2026-11-26.json and
+tests/data/h100)."""
 EAGER_BYTES = 1600 << 20
 """What the context takes beyond that where CUDA loads every kernel at its start instead of those
 that run: with CUDA_MODULE_LOADING=EAGER, and always before CUDA 11.7. By the published sizes of
@@ -161,7 +168,7 @@ def _to_multiple(gpu: FittedGpu, step: int) -> FittedGpu:
 def _fitted(name: str, memory: int, between: Sequence[Between], *, eager: bool) -> FittedGpu:
     """Two ends of a range: with all that torch's allocator asks for, and with the tensors alone."""
     left = memory - EAGER_BYTES if eager else memory
-    with_segments, alone = left - MOST_CONTEXT_BYTES, left - LEAST_CONTEXT_BYTES
+    with_segments, alone = left - most_beside(name), left - LEAST_CONTEXT_BYTES
     high = max((part.largest_by_tensors(alone) for part in between), default=0)
     low: int | None = 0
     for part in reversed(between):  # the first that holds a size that fits
@@ -176,6 +183,11 @@ def _fitted(name: str, memory: int, between: Sequence[Between], *, eager: bool) 
         high=high,
         is_bounded=high < between[-1].large.batch_size,
     )
+
+
+def most_beside(name: str) -> int:
+    """Bytes that CUDA and its libraries take at most beside a training's tensors, on this card."""
+    return MOST_CONTEXT_BYTES + (HOPPER_BYTES if name.startswith(HOPPER) else 0)
 
 
 class Between:

@@ -89,6 +89,7 @@ def profile_of(
     return Profile(
         trace=trace_name,
         num_steps=len(metrics.steps),
+        step_s=metrics.window_s / len(metrics.steps) if metrics.steps else None,
         **values,
         operators_pct=metrics.operators_pct,
         input_wait_pct=metrics.input_wait_pct,

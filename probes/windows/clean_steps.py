@@ -269,7 +269,7 @@ def step_time(
     if len(clean) >= max(1, min_samples):
         spread = spread_of(clean)
         if asynchronous and spread is not None:
-            spread = _of_usual_steps(steps, spread)
+            spread = _of_usual_steps(steps, spread, group)
         elif spread is not None:
             spread = steps.collecting.added_to(spread)
         if steps.known or spread is None or spread.relative_half_width <= WIDE:
@@ -331,7 +331,7 @@ def stood_for(steps: Judged, method: StepMethod, *, group: int = 1) -> list[int]
     ]
 
 
-def _of_usual_steps(steps: Judged, spread: Spread) -> Spread:
+def _of_usual_steps(steps: Judged, spread: Spread, group: int) -> Spread:
     """The mean of the usual clean steps in place of their median, where the two are apart: a wait
     for the device lengthens one step and shortens none of the others.
     """
@@ -344,7 +344,7 @@ def _of_usual_steps(steps: Judged, spread: Spread) -> Spread:
     mean = sum(usual) / len(usual)
     if around_mean(spread, mean) is spread:
         return spread
-    stretches = spread_of(in_groups(usual, max(1, len(usual) // STRETCHES)))
+    stretches = spread_of(in_groups(usual, group * max(1, len(usual) // (STRETCHES * group))))
     assert stretches is not None
     low, high = min(stretches.low, mean), max(stretches.high, mean)
     return msgspec.structs.replace(stretches, median=mean, low=low, high=high)

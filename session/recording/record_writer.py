@@ -69,6 +69,4 @@ class RecordWriter:
         what a look into the folder found before."""
         every = dict.fromkeys([*self.record.files, *files])
         told = {file.path for file in every if not file.listed}
-        self.change(
-            files=tuple(file for file in every if not file.listed or file.path not in told)
-        )
+        self.change(files=tuple(file for file in every if not file.listed or file.path not in told))

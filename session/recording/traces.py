@@ -18,8 +18,12 @@ _CUPTI_FAILED = "CUPTI initialization failed"
 
 
 def with_profile(trial: Trial, folder: Path) -> Trial:
-    """The trial with its trace repaired, packed and summarised; a failure becomes a reason."""
+    """The trial with its trace repaired, packed and summarised; a failure becomes a reason.
+
+    The shares are those of a timed step: profiling slows the host.
+    """
     # Reading traces takes numpy, which no run should wait for before its first trial.
+    from ...probes.trace.as_timed import as_timed
     from ...probes.trace.repair import repair
     from ...probes.trace.summary import summarise
 
@@ -37,7 +41,8 @@ def with_profile(trial: Trial, folder: Path) -> Trial:
             num_steps=profile.num_steps,
             unavailable={"*": f"the trace could not be read: {error}"},
         )
-    return msgspec.structs.replace(trial, profile=_with_cupti(summary, folder / LOG))
+    summary = as_timed(_with_cupti(summary, folder / LOG), trial.step_s)
+    return msgspec.structs.replace(trial, profile=summary)
 
 
 def _with_cupti(profile: Profile, log: Path) -> Profile:

@@ -11,6 +11,7 @@ from batchadvisor.advisor.fit.forecast import (
     MOST_CONTEXT_BYTES,
     Between,
     forecast,
+    most_beside,
     next_size,
 )
 from batchadvisor.advisor.fit.gpu_specs import SPECS, specs_of
@@ -125,6 +126,13 @@ class TestRange:
         safe = (memory - MOST_CONTEXT_BYTES - 2 * GIB) // (25 * MIB)
         assert 0.9 * safe < answer.low <= safe
         assert answer.is_bounded
+
+    def test_more_is_left_on_hopper(self):
+        """By what was measured on an H100: 773 MiB, and 64 MiB for cuBLAS."""
+        assert most_beside("H100-80GB") >= (773 + 64) * MIB
+        assert most_beside("A100-80GB") == most_beside("24GiB") == MOST_CONTEXT_BYTES
+        beside, *_ = assumptions(["A100-80GB", "H200"])
+        assert "300 to 650 MiB beside torch's allocator (on Hopper up to 906" in beside
 
     def test_a_gpu_that_holds_the_largest_size_is_not_bounded(self):
         answer = fitted(80 * GIB)

@@ -84,6 +84,7 @@ def test_every_step_runs_compiled_code(tmp_path, text, arguments):
     lines = [tuple(map(int, found.groups())) for found in LINE.finditer(log)]
     assert len({size for _, size, _, _ in lines}) > 1
     for step, size, compiled, ran in lines:
-        assert compiled <= 2, f"compiled anew at step {step} of {size}"  # BatchNorm of one shape more
+        # BatchNorm alone may ask for another graph once sizes change.
+        assert compiled <= 2, f"compiled anew at step {step} of {size}"
         assert ran == step + 1, f"{step + 1 - ran} steps of {size} ran uncompiled"
     assert "global hooks" not in log

@@ -5,11 +5,11 @@ from functools import partial
 
 import pytest
 import torch
-from torch import nn
 from batchadvisor.probes.devices import live_tensors
 from batchadvisor.probes.devices.live_objects import Bound, LookTooLongError, objects_of
 from batchadvisor.probes.fake_step import live_tensors as held_tensors
 from batchadvisor.probes.worker.kept_steps import KeptSteps
+from torch import nn
 
 
 class Kept:
@@ -72,7 +72,8 @@ def test_what_the_first_step_makes_is_not_kept_by_each():
         loss.backward()
         kept.stepped(1)
     look = kept.look()
-    assert look is not None and loss.grad_fn is not None
+    assert look is not None
+    assert loss.grad_fn is not None
     assert (look.num_steps, look.more_nodes, look.more_tensors) == (20, 0, 0)
 
 

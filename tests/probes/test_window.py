@@ -335,11 +335,11 @@ class TestBursts:
     WORKERS, WAIT_S, STEP_S = 4, 0.70, 0.057
     MEAN_S = WAIT_S / WORKERS + STEP_S
 
-    def train(self, time_limit_s, *, queued=0, num_steps=400):
+    def train(self, time_limit_s, *, queued=0, num_steps=400, waits_s=(WAIT_S,)):
         loop = Loop(num_workers=self.WORKERS, time_limit_s=time_limit_s, asynchronous=True)
         for number in range(num_steps):
-            waits = number >= queued and not (number - queued) % self.WORKERS
-            wait_s = self.WAIT_S if waits else 0.0
+            burst, place = divmod(number - queued, self.WORKERS)
+            wait_s = 0.0 if number < queued or place else waits_s[burst % len(waits_s)]
             if loop.step(self.STEP_S + wait_s, wait_s=wait_s):
                 return loop.result()
         pytest.fail("the window does not end")
@@ -352,6 +352,12 @@ class TestBursts:
         assert trial.input_wait_s.median == pytest.approx(self.WAIT_S / self.WORKERS)
         assert trial.samples_per_s.median == pytest.approx(8 / self.MEAN_S)
         assert trial.elapsed_s < max(2 * time_limit_s, 4.0) + 3 * self.WORKERS * self.MEAN_S
+
+    def test_bursts_that_differ(self):
+        """The interval is that of whole bursts, not of their long and short steps."""
+        trial = self.train(7.5, waits_s=(0.7, 0.55, 0.8, 0.75, 0.6))
+        assert trial.step_s.median == pytest.approx(self.MEAN_S, rel=0.05)
+        assert trial.step_s.relative_half_width < 0.2
 
     def test_batches_that_were_ready_are_used_up_first(self):
         trial = self.train(5.0, queued=2 * self.WORKERS)

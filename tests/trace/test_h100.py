@@ -1,0 +1,124 @@
+"""What traces say of a real GPU, beside what its driver counted of the same work."""
+
+import gzip
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.explain.limits import losses_of
+from batchadvisor.probes.trace.as_timed import as_timed
+from batchadvisor.probes.trace.summary import summarise
+from batchadvisor.records import RunRecord, Spread
+from batchadvisor.session.recording.store import read_record
+
+TESTS = Path(__file__).parents[1]
+DATA = TESTS / "data" / "h100"
+PROBES = TESTS.parent / "bench/results/gpu-check-part1_nvidia-h100-80gb-hbm3_2026-11-26.json"
+
+
+def counted():
+    """GPM's values of the probe of occupancy, by work."""
+    findings = json.loads(PROBES.read_text())["findings"]
+    return next(each["numbers"]["works"] for each in findings if each["probe"] == "occupancy")
+
+
+def record(name, folder):
+    path = folder / "record.json"
+    path.write_bytes(gzip.decompress((DATA / f"{name}.json.gz").read_bytes()))
+    return read_record(folder)
+
+
+def spread(low, median, high):
+    return Spread(median=median, low=low, high=high, num_samples=10, confidence=0.9)
+
+
+def trial_of(run: RunRecord, size):
+    return next(trial for trial in run.trials if trial.batch_size == size)
+
+
+@pytest.mark.parametrize("name", ["matrices", "elementwise", "tiny"])
+def test_what_a_trace_estimates_is_not_far_above_what_was_counted(name):
+    """An estimate from launches takes each multiprocessor for full to the end of a kernel."""
+    profile, truth = summarise(DATA / f"{name}.pt.trace.json.gz", name), counted()[name]
+    occupancy = profile.occupancy_pct * profile.kernel_pct / 100
+    assert -0.1 <= occupancy - truth["gpm_sm_occupancy_pct"] <= 20
+    assert -0.1 <= profile.sm_efficiency_pct - truth["gpm_sm_active_pct"] <= 5
+
+
+def test_a_model_s_occupancy(tmp_path):
+    """Six sizes of a GPT: estimated and counted occupancy while the GPU works."""
+    run = record("char_gpt", tmp_path)
+    seen = set()
+    for trial in run.trials:
+        if trial.profile is None or trial.counters is None:
+            continue
+        counters = trial.counters
+        truth = 100 * counters.sm_occupancy_pct / counters.sm_active_pct
+        assert trial.profile.occupancy_pct == pytest.approx(truth, abs=10)
+        seen.add(trial.batch_size)
+    assert len(seen) == 6
+
+
+class TestProfilingSlowsTheHost:
+    """Compiled steps of 21 ms took 29 ms while they were profiled."""
+
+    @pytest.fixture
+    def trial(self, tmp_path):
+        return trial_of(record("nanogpt", tmp_path), 256)
+
+    @pytest.fixture
+    def profiled(self):
+        return summarise(DATA / "nanogpt_256.pt.trace.json.gz", "a")
+
+    def test_the_gpu_is_busier_than_its_trace(self, trial, profiled):
+        timed = as_timed(profiled, trial.step_s)
+        assert profiled.step_s == pytest.approx(0.0293, rel=0.01)
+        assert profiled.busy_pct == pytest.approx(63, abs=1)
+        assert profiled.busy_pct < trial.counters.sm_active_pct < timed.busy_pct
+        assert timed.busy_pct == pytest.approx(86, abs=1)
+        idle = timed.idle
+        assert timed.busy_pct + idle.total_pct == pytest.approx(100)
+        parts = [
+            getattr(idle, field)
+            for field in idle.__struct_fields__
+            if field not in ("total_pct", "drained_pct")
+        ]
+        assert sum(parts) == pytest.approx(idle.total_pct)
+
+    def test_the_host_is_not_blamed_for_the_profiler_s_time(self, trial, profiled):
+        assert losses_of(profiled).host > 0.3
+        assert losses_of(as_timed(profiled, trial.step_s)).host < 0.15
+
+    def test_work_never_exceeds_the_step(self, profiled):
+        timed = as_timed(profiled, spread(0.01, 0.01, 0.01))
+        assert timed.busy_pct == pytest.approx(100)
+        assert timed.compute_pct <= 100
+        assert timed.idle.total_pct == pytest.approx(0)
+
+    @pytest.mark.parametrize(
+        "step_s",
+        [None, spread(0.028, 0.029, 0.030), spread(0.01, 0.02, 0.03)],
+        ids=["untimed", "as long", "unsteady"],
+    )
+    def test_nothing_is_changed_without_need(self, profiled, step_s):
+        assert as_timed(profiled, step_s) == profiled
+
+    def test_a_cpu_s_profile(self, profiled, trial):
+        bare = msgspec.structs.replace(profiled, busy_pct=None, idle=None)
+        assert as_timed(bare, trial.step_s) == bare
+
+
+def test_compiled_code_was_profiled():
+    kernels = summarise(DATA / "nanogpt_256.pt.trace.json.gz", "a").kernels
+    assert any(kernel.name.startswith("triton_") for kernel in kernels)
+
+
+def test_a_loader_that_is_too_slow_is_blamed(tmp_path):
+    """Four workers make 1,600 images a second, of which the GPU could take 4,500."""
+    run = record("imagenet", tmp_path)
+    assert trial_of(run, 256).profile.idle.input_pct > 50
+    advice = advise(run)
+    assert advice.recommended.batch_size == 256
+    assert (advice.verdict.limit, advice.verdict.larger_batch) == ("input", "does not help")
