@@ -83,7 +83,8 @@ def estimate(
 
     SCRIPT runs here, on the CPU, up to its first training steps. Then some steps run on tensors
     that have shapes but no contents, and their memory is counted. Everything after SCRIPT goes to
-    it. Every figure for a GPU is an estimate that no run of ours on one has checked.
+    it. Every figure for a GPU is an estimate; on one only the memory of three trainings was
+    checked.
     """
     from ..probes.source.placeholder import command
     from ..records import Goal

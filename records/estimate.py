@@ -7,7 +7,7 @@ from typing import Literal
 from .base import Count, Record
 from .roofline import Calibration, StepBound
 
-NEVER_CHECKED = "an estimate that no run of ours on a GPU has checked"
+HARDLY_CHECKED = "an estimate; on a GPU only the memory of three trainings was checked"
 """Each figure for a GPU: others published the sizes that ranges were compared with."""
 
 PeakRole = Literal[
@@ -375,5 +375,5 @@ class Estimate(Record, frozen=True, kw_only=True):
     too_small: tuple[TooSmall, ...] = ()
     evaluation: EvaluationPeak | None = None
     limits: tuple[SizeLimit, ...] = ()
-    label: str = NEVER_CHECKED
+    label: str = HARDLY_CHECKED
     assumptions: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from batchadvisor.advisor.fit.gpus import MEMORY_GIB
 from batchadvisor.records import Variant
+from batchadvisor.records.estimate import HARDLY_CHECKED
 
 from .driver import SCRIPTS, line_of, listing, run_preloaded
 
@@ -124,7 +125,7 @@ class TestAnswers:
         result = estimate(tmp_path, str(SCRIPTS / "tiny_gpt.py"), "--gpu", "T4", "-q")
         assert result.code == 0
         first, *_, last = result.stdout.strip().splitlines()
-        assert first == "What should fit: an estimate that no run of ours on a GPU has checked"
+        assert first == f"What should fit: {HARDLY_CHECKED}"
         assert last.startswith("On the GPU: batchadvisor run ")
         words = (
             r"The tensors of a real step of batch 16 should take [\d.]+ MiB ±0\.5% at once \(est"

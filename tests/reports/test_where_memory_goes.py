@@ -153,7 +153,7 @@ class TestPagesOfTheirOwn:
             "165 to 186",
             "By module",
             "model.py:41",
-            "no run of ours on a GPU has checked",
+            "on a GPU only the memory of three trainings was checked",
         ):
             assert text in page
         assert 'data-chart="m-step_memory"' in page

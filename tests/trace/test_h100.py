@@ -11,6 +11,7 @@ from batchadvisor.advisor.explain.limits import losses_of
 from batchadvisor.probes.trace.as_timed import as_timed
 from batchadvisor.probes.trace.summary import summarise
 from batchadvisor.records import RunRecord, Spread
+from batchadvisor.reports.builder.run import build_report
 from batchadvisor.session.recording.store import read_record
 
 TESTS = Path(__file__).parents[1]
@@ -122,3 +123,12 @@ def test_a_loader_that_is_too_slow_is_blamed(tmp_path):
     advice = advise(run)
     assert advice.recommended.batch_size == 256
     assert (advice.verdict.limit, advice.verdict.larger_batch) == ("input", "does not help")
+
+
+def test_a_page_says_what_every_column_means(tmp_path):
+    """A GPU's counters fill more columns than any other machine's."""
+    run = record("char_gpt", tmp_path)
+    (device,) = build_report(run, advise(run)).devices
+    (legend,) = [note for note in device.table.notes if note.startswith("±")]
+    assert "by the driver's counters" in legend
+    assert legend.endswith("padding, if any, included.")

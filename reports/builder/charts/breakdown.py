@@ -43,8 +43,8 @@ def step_time(rows: Sequence[SizeRow]) -> Chart | None:
     marks, unprofiled = _chosen(rows, [row for row, _ in known])
     on_gpu = any(row.profile is not None and row.profile.idle is not None for row, _ in known)
     overlap = (
-        "Shares are of the profiled steps; times beside them, of a sample, apply them to the "
-        "unprofiled step time."
+        "Shares are of a step that nothing profiles; times beside them, of a sample, apply them "
+        "to its time."
     )
     cpu = "Operators that ran inside the loader may be counted as waiting for it."
     return Chart(

@@ -13,6 +13,8 @@ from ...words.wording import clean, percent
 
 MAX_HOT = 10
 """Kernels or operators that are listed."""
+LONGEST_LEGEND = 5000
+"""Letters of what all columns mean."""
 
 
 def plain_table(table: SizesTable, rows: Sequence[SizeRow]) -> Table:
@@ -33,8 +35,7 @@ def plain_table(table: SizesTable, rows: Sequence[SizeRow]) -> Table:
                 own.append(text)
     shown = {column.key for column in table.columns}
     legend = table.legend_of(shown)
-    notes = ["; ".join(legend) + "."] if legend else []
-    notes += table.reasons(shown)
+    notes = table.reasons(shown)
     details = [row for row in rows if not row.trial.ran and row.trial.detail]
     notes += [f"{row.batch_size}: {row.trial.detail}" for row in details]
     return Table(
@@ -44,7 +45,10 @@ def plain_table(table: SizesTable, rows: Sequence[SizeRow]) -> Table:
             Row(cells=tuple(own), marks=row.marks, state=_state(row))
             for own, row in zip(cells, rows, strict=True)
         ),
-        notes=tuple(map(clean, notes)),
+        notes=(
+            *([clean("; ".join(legend) + ".", limit=LONGEST_LEGEND)] if legend else ()),
+            *map(clean, notes),
+        ),
     )
 
 
