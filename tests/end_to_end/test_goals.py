@@ -179,7 +179,7 @@ class TestMemory:
 
 BLOCKED = """
 import sys
-for name in ("torch", "numpy", "tensorboard", "torch_tb_profiler"):
+for name in ("torch", "tensorboard", "torch_tb_profiler"):
     sys.modules[name] = None
 from batchadvisor.cli import main
 main()
