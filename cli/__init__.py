@@ -22,6 +22,7 @@ from .memory import memory
 from .plan import plan
 from .report import report
 from .run import run
+from .show import show
 from .tails import tails
 from .view import view
 
@@ -29,7 +30,7 @@ __all__ = ["cli", "main"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Why standard output may take no more."""
-VERBS = (run, advise, analyze, memory, estimate, plan, report, tails, emit, view, doctor)
+VERBS = (run, show, advise, analyze, memory, estimate, plan, report, tails, emit, view, doctor)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from .common import goal_of, goal_options, print_answer, terminal
+from .common import goal_of, goal_options, print_answer, terminal, verbose_option
 from .types import PLACE
 
 
@@ -21,10 +21,16 @@ from .types import PLACE
     help="For a run on several devices: samples per step to split over them (default: the sum of "
     "the recommended sizes).",
 )
+@verbose_option
 @click.option("--line", "as_line", is_flag=True, help="Print one line, for the end of a job's log.")
 @click.argument("record", type=PLACE)
 def advise(
-    record: Path, as_json: bool, as_line: bool, global_batch: int | None, **options: Any
+    record: Path,
+    as_json: bool,
+    as_line: bool,
+    global_batch: int | None,
+    verbose: bool,
+    **options: Any,
 ) -> None:
     """Recompute the advice from RECORD, a run's folder or its record.json. Needs no torch.
 
@@ -63,6 +69,6 @@ def advise(
     if as_line:
         click.echo(answer_line(run, advice))
     else:
-        print_answer(run, advice, folder, as_json=as_json)
+        print_answer(run, advice, folder, as_json=as_json, verbose=verbose)
     if advice.recommended is None:
         sys.exit(1)

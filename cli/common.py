@@ -138,14 +138,22 @@ def options_kept(command: Sequence[str], num_script_words: int) -> Iterator[None
         raise
 
 
-def print_answer(record: RunRecord, advice: Advice, folder: Path, *, as_json: bool) -> None:
-    from ..session.answer import answer_json, answer_text
+def print_answer(
+    record: RunRecord, advice: Advice, folder: Path, *, as_json: bool, verbose: bool
+) -> None:
+    from ..session.answer import answer_json, answer_text, brief_text
 
     if as_json:
         click.echo(answer_json(record, advice, folder))
         return
     width, color = terminal()
-    click.echo(answer_text(record, advice, folder, width=width, color=color), color=color)
+    shown = answer_text if verbose else brief_text
+    click.echo(shown(record, advice, folder, width=width, color=color), color=color)
+
+
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="Print the whole answer, not one screen of it."
+)
 
 
 def check_output_and_json(output: Path, *, as_json: bool, force: bool) -> None:

@@ -19,6 +19,7 @@ from .common import (
     options_kept,
     print_answer,
     terminal,
+    verbose_option,
 )
 from .types import BYTES, PLACE, SECONDS, SIZE, Schedule, Sizes, files
 
@@ -32,7 +33,7 @@ SECTIONS = {
     "What to find": ("goal", "sizes", "keep_effective_batch", "dry_run"),
     "Limits": ("budget", "max_batch", "memory_limit"),
     "Which device": ("device", "gpus", "nproc_per_node"),
-    "What to keep": ("output", "resume", "as_json"),
+    "What to keep": ("output", "resume", "as_json", "verbose"),
     "Help": ("help_all",),
 }
 """What people use: `--help` shows these."""
@@ -162,6 +163,7 @@ def _show_all(context: click.Context, parameter: click.Parameter, value: bool) -
     help="A trial that is silent for this long counts as hung (default: 60s). Until the training "
     "loop is found, the limit is ten times as long.",
 )
+@verbose_option
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as with python -m.")
 @click.option(
@@ -278,7 +280,10 @@ def _run(options: RunOptions, group: Any) -> None:
         click.echo(shown(*session.discover(options, display, group)))
         return
     result = session.run(options, display, group)
-    print_answer(result.record, result.advice, result.folder, as_json=options.as_json)
+    print_answer(
+        result.record, result.advice, result.folder,
+        as_json=options.as_json, verbose=options.verbose,
+    )  # fmt: skip
     if result.record.state == "interrupted":
         sys.exit(exit_code())
     if result.error is not None:
@@ -396,6 +401,7 @@ def _options_of(
         command=("batchadvisor", *sys.argv[1:]),
         dry_run=options["dry_run"],
         as_json=as_json,
+        verbose=options["verbose"],
         quiet=options["quiet"],
         debug=Debug.wanted,
     )

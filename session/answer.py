@@ -23,8 +23,23 @@ LAUNCHERS = {MPIRUN: ("mpirun", "-np"), SRUN: ("srun", "-n")}
 """How ranks are started again by what started them before."""
 
 
+def brief_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, color: bool) -> str:
+    """What `run` and `advise` print: one screen."""
+    from ..reports.builder.text import build_text
+    from ..reports.terminal.brief import render
+
+    return render(
+        build_text(record, advice),
+        everything=whole_command(record, advice, folder),
+        next_command=next_command(record, advice, folder),
+        width=width,
+        color=color,
+        encoding=sys.stdout.encoding or "ascii",
+    )
+
+
 def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, color: bool) -> str:
-    """What `run` and `advise` print."""
+    """What `show` prints, and `run` and `advise` with `--verbose`: all of it."""
     from ..reports.builder.text import build_text
     from ..reports.terminal.answer import render
 
@@ -47,6 +62,21 @@ def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, 
         color=color,
         encoding=sys.stdout.encoding or "ascii",
     )
+
+
+def whole_command(record: RunRecord, advice: Advice, folder: Path) -> str:
+    """The command that prints all of an answer, be it to another goal than the run's own."""
+    asked = [
+        f"{option} {getattr(advice.goal, field)}"
+        for option, field in (
+            ("--goal", "kind"),
+            ("--memory-margin", "margin"),
+            ("--tolerance", "tolerance"),
+        )
+        if getattr(advice.goal, field) != getattr(record.goal, field)
+    ]
+    verb = " ".join(["advise", "--verbose", *asked]) if asked else "show"
+    return f"batchadvisor {verb} {shlex.quote(str(folder))}"
 
 
 def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:

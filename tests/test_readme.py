@@ -18,6 +18,7 @@ import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.reports.builder.text import build_text
 from batchadvisor.reports.terminal.answer import render
+from batchadvisor.reports.terminal.brief import render as brief
 from batchadvisor.session.recording.store import read_record
 from batchadvisor.session.tails import catalogue
 
@@ -29,8 +30,6 @@ from .served import serve, with_our_commands
 
 RECORD = ROOT / "tests/data/records/char_gpt_cpu.json"
 """The record of the run that the README and docs/reading.md show."""
-BREAK = "What it does to the training"
-"""Where they cut its output in two."""
 READING = ROOT / "docs/reading.md"
 TAILS = ROOT / "docs/last-batch.md"
 
@@ -38,19 +37,22 @@ TAILS = ROOT / "docs/last-batch.md"
 def test_the_output_is_the_rendering_of_the_stored_record() -> None:
     record = read_record(RECORD)
     folder = "batchadvisor-runs/char_gpt"
-    text = render(
-        build_text(record, advise(record)),
+    text = build_text(record, advise(record))
+    following = f"batchadvisor view {folder}"
+    everything = f"batchadvisor show {folder}"
+    short = brief(text, everything=everything, next_command=following, width=100, color=False)
+    pages.check_block(
+        README, "answer", f"$ batchadvisor run {record.script.path}\n{short.rstrip()}"
+    )
+    whole = render(
+        text,
         files=[("record", f"{folder}/record.json"), ("traces", f"{folder}/traces")],
-        next_command=f"batchadvisor view {folder}",
+        next_command=following,
         others=[f"batchadvisor report {folder} -o report.html"],
         width=100,
         color=False,
     )
-    first, mark, rest = text.partition(BREAK)
-    assert mark, "the rendering lacks the section at which the README breaks it"
-    command = f"$ batchadvisor run {record.script.path}\n"
-    pages.check_block(README, "answer", command + first.rstrip())
-    pages.check_block(READING, "rest", (mark + rest).rstrip())
+    pages.check_block(READING, "rest", f"$ {everything}\n{whole.rstrip()}")
 
 
 def test_the_output_of_tails_is_that_of_the_command() -> None:
@@ -64,6 +66,7 @@ def test_the_output_of_tails_is_that_of_the_command() -> None:
 VERBS = (
     *("run", "advise", "analyze", "doctor", "emit", "estimate", "memory", "report", "tails"),
     "plan",
+    "show",
     "view",
 )
 

@@ -34,7 +34,9 @@ def render(
     """
     page = Page(width, encoding)
     report = text.report
-    _answer(page, text)
+    add_verdict(page, text)
+    if text.report.change:
+        _change(page, text)
     page.blank()
     page.pairs(sections.pairs_of(report.circumstances), indent=0)
     add_sizes(page, text.sizes)
@@ -50,7 +52,8 @@ def render(
     return page.render(color=color)
 
 
-def _answer(page: Page, text: TextReport) -> None:
+def add_verdict(page: Page, text: TextReport) -> None:
+    """The size, why, and how sure."""
     report = text.report
     good = report.advice.recommended is not None
     page.entry(report.headline, style="bold green" if good else "bold red", indent=0)
@@ -59,8 +62,6 @@ def _answer(page: Page, text: TextReport) -> None:
     if report.sureness:
         style = "" if text.sure else "yellow"
         page.entry(report.sureness + ".", label="Sureness: ", style=style, indent=0)
-    if report.change:
-        _change(page, text)
 
 
 def _change(page: Page, text: TextReport) -> None:

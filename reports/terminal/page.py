@@ -33,6 +33,15 @@ class Page:
         self._console = _console(self.width, color=False)
 
     @property
+    def num_lines(self) -> int:
+        """Lines so far."""
+        return len(self._lines)
+
+    def add(self, other: Page) -> None:
+        """Appends the lines of another page of the same width."""
+        self._lines += other._lines
+
+    @property
     def narrow(self) -> bool:
         """Whether little room is left beside labels."""
         return self.width < NARROW

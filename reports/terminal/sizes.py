@@ -50,13 +50,7 @@ def add_sizes(page: Page, table: SizesTable) -> None:
     if not table.rows:
         page.entry("none was tried")
         return
-    columns, short, dropped = _fitting(page, table)
-    for header in ([column.title for column in columns], [column.unit for column in columns]):
-        if any(header):
-            page.line(_line(columns, header, "dim"))
-    for position, row in enumerate(table.rows):
-        cells = [column.cells[position] for column in columns]
-        page.line(_line(columns, cells, _style(row)))
+    columns, short, dropped = add_table(page, table)
     shown = {column.key for column in columns}
     legend = table.legend_of(shown)
     if short and "note" in shown:
@@ -67,6 +61,18 @@ def add_sizes(page: Page, table: SizesTable) -> None:
         page.entry("; ".join(legend).rstrip(".") + ".", style="dim", indent=INDENT)
     for text in table.reasons(shown):
         page.entry(text, style="dim", indent=INDENT)
+
+
+def add_table(page: Page, table: SizesTable) -> tuple[list[Column], bool, list[str]]:
+    """Appends the table alone; see `_fitting`."""
+    columns, short, dropped = _fitting(page, table)
+    for header in ([column.title for column in columns], [column.unit for column in columns]):
+        if any(header):
+            page.line(_line(columns, header, "dim"))
+    for position, row in enumerate(table.rows):
+        cells = [column.cells[position] for column in columns]
+        page.line(_line(columns, cells, _style(row)))
+    return columns, short, dropped
 
 
 def _fitting(page: Page, table: SizesTable) -> tuple[list[Column], bool, list[str]]:

@@ -45,7 +45,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         num_ranks: as so many ranks torch's launcher shall start the script.
         launcher: the words of a launcher that shall start it, up to the script.
         command: what was typed, for the record.
-        dry_run, as_json, quiet, debug: what is done with what was found, and what is shown.
+        dry_run: no size is tried.
+        as_json, verbose, quiet, debug: what is shown.
         live: a function of this process instead of a script.
         verb: the command that errors name.
     """
@@ -71,6 +72,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     launcher: tuple[str, ...] = ()
     dry_run: bool = False
     as_json: bool = False
+    verbose: bool = False
     quiet: bool = False
     debug: bool = False
     live: LiveStep | None = None

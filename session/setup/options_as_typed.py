@@ -12,10 +12,10 @@ would fail there, as a folder that holds a run by then.
 _RUN = "batchadvisor run "
 FLAGS = {
     *("--json", "--debug", "--keep-effective-batch", "--worst-case", "--dry-run", "--no-profile"),
-    *("--stacks", "--quiet", "--template", "--workload", "-m"),
+    *("--stacks", "--quiet", "--verbose", "--template", "--workload", "-m"),
 }
 """Of the options of `cli/run.py` those without a value; a test compares them."""
-SHORT = {"-o": "--output", "-q": "--quiet"}
+SHORT = {"-o": "--output", "-q": "--quiet", "-v": "--verbose"}
 
 
 def options_as_typed(

@@ -160,6 +160,7 @@ OTHER_NAMES = {
 NOT_FOR_PYTHON = {
     "as_json": "the record itself comes back",
     "debug": "Python shows tracebacks",
+    "verbose": "the record itself comes back",
     "help_all": "Python has help() of its own",
     **dict.fromkeys(
         ("engine", "gres", "slurm_options", "time_limit"), "jobs of a cluster start the command"
