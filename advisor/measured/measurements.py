@@ -14,7 +14,7 @@ from .length_risk import MAX_CHANCE, LengthRisk, packed, risk_of
 from .multiples import Multiples, multiples_of, turned_down
 from .refused import not_of_the_size
 from .script import Script, script_of
-from .speeds import OF_A_CPU, OF_A_GPU, Speeds, speeds_of
+from .speeds import Speeds, speeds_of, wander_of
 from .token_pace import at_token_pace, rated_by_tokens, tokens_a_sample
 from .trials import compared, latest_confirmation, peaks_of
 from .usual_steps import padding_of_an_epoch
@@ -276,7 +276,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     def _speeds_of(self, trials: Iterable[Trial]) -> Speeds:
         device = self.record.device
-        wander = OF_A_CPU if device is None or device.kind == "cpu" else OF_A_GPU
+        wander = wander_of(device, self.record.trials)
         return speeds_of((trial for trial in trials if trial.kind in ("timed", "turns")), wander)
 
     @cached_property

@@ -122,6 +122,11 @@ def snapshot() -> Snapshot:
     )
 
 
+def command_of(pid: int) -> list[str]:
+    """The words of a process's command; empty where it is gone or may not be read."""
+    return _text(_PROC / str(pid) / "cmdline").rstrip("\0").split("\0")
+
+
 def _tick_s() -> float:
     return 1 / os.sysconf("SC_CLK_TCK")
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ...records import Cause
 from . import host
-from .cores import Snapshot, snapshot
+from .cores import Snapshot, command_of, snapshot
 
 OTHERS_CORES = 0.15
 FULL_SHARE = 0.85
@@ -33,6 +34,12 @@ SLOW_CLOCK = 0.8
 where the driver tells what they hold under full load, the clock must lie below that too."""
 NUM_NAMES = 3
 _HIDDEN = "name not readable"
+INTERPRETERS = re.compile(r"(python|pypy|node|java|ruby|perl|php|julia|Rscript|bash|sh)[\d.]*$")
+"""Programs whose name does not tell what they do."""
+ONE = 0.8
+"""A process that used so much of what all of its name did is the one that is meant."""
+MAX_WORD = 40
+"""Letters of a script's name."""
 
 
 class Surroundings:
@@ -103,6 +110,7 @@ class Use:
         stolen_s: what the hypervisor took.
         own_s: what the trial and batchadvisor used.
         by_name: what others used, on whatever core.
+        most: of those of a name the process that used the most, and how much.
         num_running: others that wanted a core at both ends.
     """
 
@@ -111,6 +119,7 @@ class Use:
     stolen_s: float
     own_s: float
     by_name: Mapping[str, float]
+    most: Mapping[str, tuple[int, float]]
     num_running: int
 
     @property
@@ -126,6 +135,7 @@ def use_between(before: Snapshot, after: Snapshot, *, me: int, own: Collection[i
     ours = _ours(before, me, own) | _ours(after, me, own)
     spent = _spent_s(before, after)
     by_name: defaultdict[str, float] = defaultdict(float)
+    most: dict[str, tuple[int, float]] = {}
     num_running = 0
     for pid, seconds in spent.items():
         process = after.processes[pid]
@@ -133,6 +143,8 @@ def use_between(before: Snapshot, after: Snapshot, *, me: int, own: Collection[i
             continue
         if after.all_cores or process.core in after.cores:
             by_name[process.name] += seconds
+            if seconds > most.get(process.name, (0, 0.0))[1]:
+                most[process.name] = pid, seconds
         known = before.processes.get(pid)
         num_running += process.running and known is not None and known.running
     return Use(
@@ -141,6 +153,7 @@ def use_between(before: Snapshot, after: Snapshot, *, me: int, own: Collection[i
         stolen_s=(after.stolen_s or 0.0) - (before.stolen_s or 0.0),
         own_s=sum(seconds for pid, seconds in spent.items() if pid in ours),
         by_name=by_name,
+        most=most,
         num_running=num_running,
     )
 
@@ -270,10 +283,21 @@ def _of(after: Snapshot) -> str:
 def _top(use: Use) -> list[tuple[str, float]]:
     ordered = sorted(use.by_name.items(), key=lambda item: -item[1])
     return [
-        (name, seconds / use.wall_s)
+        (_told(name, seconds, *use.most[name]), seconds / use.wall_s)
         for name, seconds in ordered[:NUM_NAMES]
         if seconds >= MIN_TAKEN_S and seconds / use.wall_s >= OTHERS_CORES / NUM_NAMES
     ]
+
+
+def _told(name: str, seconds: float, pid: int, most_s: float) -> str:
+    """What an interpreter runs, and its number, where one process of that name is meant."""
+    if not INTERPRETERS.match(name) or most_s < ONE * seconds:
+        return name
+    words = command_of(pid)[1:]
+    script = next((word for word in words if not word.startswith("-")), "")
+    module = "-m " if script and "-m" in words[: words.index(script)] else ""
+    shown = f" {module}{script.rpartition('/')[2][:MAX_WORD]}" if script else ""
+    return f"{name}{shown} [pid {pid}]"
 
 
 def _names(use: Use, after: Snapshot) -> str:

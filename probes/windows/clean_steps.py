@@ -344,7 +344,8 @@ def _of_usual_steps(steps: Judged, spread: Spread, group: int) -> Spread:
     mean = sum(usual) / len(usual)
     if around_mean(spread, mean) is spread:
         return spread
-    stretches = spread_of(in_groups(usual, group * max(1, len(usual) // (STRETCHES * group))))
+    stretch = group * max(1, len(usual) // (STRETCHES * group))
+    stretches = spread_of(in_groups(usual, stretch) or [mean])
     assert stretches is not None
     low, high = min(stretches.low, mean), max(stretches.high, mean)
     return msgspec.structs.replace(stretches, median=mean, low=low, high=high)

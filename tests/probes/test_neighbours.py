@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from batchadvisor.probes.devices import cores, host
+from batchadvisor.probes.devices import cores, host, neighbours
 from batchadvisor.probes.devices.cores import Clock, Process, Quota, Snapshot
 from batchadvisor.probes.devices.neighbours import Surroundings, causes_between
 
@@ -79,6 +79,27 @@ class TestProcesses:
         assert cause.cores == pytest.approx(1.06)
         assert cause.lost_s == pytest.approx(10.6)
         assert cause.remedy == "stop rustc, make, cc1, or run it at another hour"
+
+    @pytest.mark.parametrize(
+        ("command", "told"),
+        [
+            ("python3 -u /home/me/train2.py --epochs 3", "python3 train2.py [pid 200]"),
+            ("python3 -m torch.distributed.run x.py", "python3 -m torch.distributed.run [pid 200]"),
+            ("python3 -", "python3 [pid 200]"),
+            ("", "python3 [pid 200]"),
+        ],
+    )
+    def test_an_interpreter_is_told_by_what_it_runs(self, monkeypatch, command, told):
+        monkeypatch.setattr(neighbours, "command_of", lambda pid: command.split(" "))
+        after = snap(10.0, {**mine(9.0), 200: process("python3", 9.0)}, busy_s=18.0)
+        cause = causes(snap(), after)["processes"]
+        assert f"({told} 0.9)" in cause.message
+        assert cause.remedy.startswith(f"stop {told}, or run it")
+
+    def test_several_of_one_name_are_told_together(self):
+        others = {number: process("python3", 2.0) for number in range(200, 205)}
+        after = snap(10.0, {**mine(9.0), **others}, busy_s=19.0)
+        assert "(python3 1.0)" in causes(snap(), after)["processes"].message
 
     def test_a_core_for_everybody_is_no_cause(self):
         """One thread beside one busy program on two cores: the machine is full, nobody waits."""

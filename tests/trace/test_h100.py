@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.explain.limits import losses_of
+from batchadvisor.advisor.measured.speeds import OF_A_CPU, OF_A_GPU, wander_of
 from batchadvisor.probes.trace.as_timed import as_timed
 from batchadvisor.probes.trace.summary import summarise
 from batchadvisor.records import RunRecord, Spread
@@ -132,3 +133,14 @@ def test_a_page_says_what_every_column_means(tmp_path):
     (legend,) = [note for note in device.table.notes if note.startswith("±")]
     assert "by the driver's counters" in legend
     assert legend.endswith("padding, if any, included.")
+
+
+def test_a_gpu_that_waits_for_its_host_is_as_unsteady_as_that(tmp_path):
+    """32 samples were read twice in one process: 1,720 and 2,400 a second."""
+    run = record("char_gpt", tmp_path)
+    rates = [trial.samples_per_s.median for trial in run.trials if trial.batch_size == 32]
+    assert max(rates) > 1.3 * min(rates)
+    assert wander_of(run.device, run.trials) == OF_A_CPU
+    assert wander_of(run.device, ()) == OF_A_GPU
+    against = advise(run).against_own
+    assert against.high > 1.3 * against.low
