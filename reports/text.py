@@ -6,7 +6,7 @@ and the legend is of those that stay. None of this is in the report's JSON.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Literal
 
 import msgspec
@@ -78,6 +78,28 @@ class SizesTable(Record, frozen=True, kw_only=True):
     legend: dict[str, str] = msgspec.field(default_factory=dict)
     short_marks: tuple[str, ...] = ()
     empty: tuple[EmptyCells, ...] = ()
+
+    def part(self, places: Sequence[int], keys: Container[str], *, short: bool) -> SizesTable:
+        """Some rows and columns of it.
+
+        Args:
+            short: keeps the short words, which a legend must explain.
+        """
+        return msgspec.structs.replace(
+            self,
+            columns=tuple(
+                msgspec.structs.replace(
+                    column,
+                    cells=tuple(column.cells[at] for at in places),
+                    short_cells=tuple(column.short_cells[at] for at in places)
+                    if short and column.short_cells
+                    else (),
+                )
+                for column in self.columns
+                if column.key in keys
+            ),
+            rows=tuple(self.rows[at] for at in places),
+        )
 
     def legend_of(self, shown: Container[str]) -> list[str]:
         """What the columns mean that are shown."""

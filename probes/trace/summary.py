@@ -75,6 +75,8 @@ def profile_of(
         for field in ("operators_pct", "input_wait_pct", "trains")
         if field in metrics.unavailable
     }
+    if not metrics.steps:
+        unavailable["step_s"] = "the trace has no steps"
     values: dict[str, Any] = {}
     if device is None:
         unavailable.update(dict.fromkeys(_GPU_FIELDS, metrics.unrecorded or NO_GPU))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 from rich.cells import cell_len
 from rich.text import Text
 
@@ -135,28 +134,12 @@ def _add_table(page: Page, table: SizesTable) -> None:
     places = places or list(range(len(table.rows)))[:MOST_ROWS]
     if not places:
         return
-    columns = tuple(
-        msgspec.structs.replace(
-            column,
-            cells=tuple(column.cells[at] for at in places),
-            # Short words need a legend, for which a usual window has no line.
-            short_cells=tuple(column.short_cells[at] for at in places)
-            if column.short_cells and page.width < USUAL_WIDTH
-            else (),
-        )
-        for column in table.columns
-        if column.key in SHOWN
-    )
     fine = all(table.rows[at].state == "ok" for at in places)
-    _, short, _ = add_table(
-        page,
-        msgspec.structs.replace(
-            table,
-            columns=tuple(each for each in columns if each.key != "outcome" or not fine),
-            rows=tuple(table.rows[at] for at in places),
-        ),
-    )
-    if short and page.width < USUAL_WIDTH:
+    shown = [key for key in SHOWN if key != "outcome" or not fine]
+    # Short words need a legend, for which a usual window has no line.
+    narrow = page.width < USUAL_WIDTH
+    _, short, _ = add_table(page, table.part(places, shown, short=narrow))
+    if short and narrow:
         page.entry("; ".join(table.short_marks) + ".", style="dim")
 
 

@@ -112,7 +112,7 @@ class TestRecord:
         assert advice.tail.last_batch == 4
 
     def test_the_command_line_takes_it(self, run):
-        command = [sys.executable, "-m", "batchadvisor", "advise", str(run[3])]
+        command = [sys.executable, "-m", "batchadvisor", "show", str(run[3])]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "Batch size 8 as it ran" in done.stdout
