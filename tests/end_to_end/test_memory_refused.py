@@ -19,7 +19,7 @@ from .driver import SCRIPTS, run, start
 
 pytestmark = pytest.mark.slow
 
-OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--budget", "20s")
+OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--budget", "60s")
 SIZES = ("--sizes", "8,1024")
 """The script's own, which needs no confirmation in a fresh process, and one that is refused."""
 ROOM = 900 * MIB

@@ -14,7 +14,7 @@ OPTIONS = (
 
 def test_the_search_begins_with_what_they_predict(tmp_path):
     script = str(SCRIPTS / "tiny_gpt.py")
-    result = run_preloaded("run", *OPTIONS, script, folder=tmp_path)
+    result = run_preloaded("run", "-v", *OPTIONS, script, folder=tmp_path)
     assert result.code == 0, result
     assert result.left == []
     prior, trials = result.record.prior, result.record.trials
@@ -41,7 +41,7 @@ def test_a_script_that_cannot_be_traced_is_searched_as_before(tmp_path):
     script = tmp_path / "picks.py"
     text = (SCRIPTS / "tiny_gpt.py").read_text()
     script.write_text(text.replace("loss.backward()", "logits[logits > 0].mean().backward()"))
-    result = run_preloaded("run", *OPTIONS, "picks.py", folder=tmp_path)
+    result = run_preloaded("run", "-v", *OPTIONS, "picks.py", folder=tmp_path)
     assert result.code == 0, result
     assert "a shape depends on values" in result.record.prior.reason
     assert result.record.prior.peaks == {}

@@ -63,7 +63,7 @@ class TestTheScriptsOwn:
         (tmp_path / "model.pt").write_bytes(b"precious")
         before = listing(tmp_path)
         name = f"{folder.name}/{script.name}"
-        options = ("--no-profile", "--budget", "30s", "--sizes", "16,40")
+        options = ("-v", "--no-profile", "--budget", "30s", "--sizes", "16,40")
         done = run_preloaded("run", *options, name, folder=tmp_path)
         assert done.code == 0, done
         assert done.left == []

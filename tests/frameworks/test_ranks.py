@@ -41,7 +41,8 @@ def assert_two_ranks(done, launcher):
 
 def test_accelerate_launch(tmp_path):
     script = SCRIPTS / "accelerate_ranks.py"
-    done = run("run", *QUICK, "--sizes", "64", script, folder=tmp_path, launcher=LAUNCH)
+    quick = (*QUICK, "--budget", "90s", "--sizes", "64")
+    done = run("run", *quick, script, folder=tmp_path, launcher=LAUNCH)
     assert_two_ranks(done, "torchrun")
     # Its shards divide the data; each rank draws half of it.
     scaling = done.record.distribution.communication
