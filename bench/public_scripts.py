@@ -29,6 +29,7 @@ import os
 import pty
 import re
 import shlex
+import shutil
 import signal
 import sys
 import time
@@ -154,6 +155,7 @@ def _row(name: str, script: dict[str, Any], options: argparse.Namespace) -> dict
         words = shlex.split(script["words"])
         row |= _run(words, start, variables, options, options.logs and options.logs / name)
         if command := proposed(script, row):
+            shutil.rmtree(start / "out-bench", ignore_errors=True)
             second = _run(shlex.split(command), start, variables, options, None)
             row["second"] = {"command": f"batchadvisor run {command}", **second}
         sizes = _typed_sizes(script, row)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_TYPED = re.compile(r"batchadvisor run (.*?\{batch_size\}\S*)")
+_TYPED = re.compile(r"batchadvisor run (.*?\{batch_size\}.*?)(?: {2,}\(|\n|$)")
 
 
 class Judged(NamedTuple):

@@ -152,6 +152,8 @@ class TestJudging:
         error = "Start it once for each size: batchadvisor run t.py -b {batch_size}   (one each)."
         row = ROW | {"outcome": "refused", "error": error}
         assert verdicts.proposed({"truth": TRUTH}, row) == "t.py -b {batch_size}"
+        more = error.replace("{batch_size}", "{batch_size} --data-size=9")
+        assert verdicts.proposed({"truth": TRUTH}, row | {"error": more}).endswith("--data-size=9")
         assert verdicts.proposed({"truth": {"told": "no size"}}, row) == ""
         assert verdicts.proposed({"truth": TRUTH}, ROW) == ""
         for outcome, verdict in (("answered", "flag"), ("refused", "failed")):
