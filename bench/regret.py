@@ -37,6 +37,7 @@ from typing import Any, NamedTuple
 
 import loads
 from common import EXAMPLES, HERE, RESULTS, Results, header, say, scratch_folder, table
+from public_copies import without_paths
 from stamped import read_stamps
 
 TRAINING = HERE / "planted" / "training.py"
@@ -209,7 +210,8 @@ def one_run(script: Script, budget_s: float, busy: int) -> dict[str, Any]:
     return row | {
         "recommended": chosen and chosen["batch_size"],
         "against_own": advice.get("against_own"),
-        **{key: advice.get(key) for key in keys},
+        # The paths of this machine are nobody's business.
+        **{key: without_paths(advice.get(key), HERE.parent) for key in keys},
         "findings": [finding["rule"] for finding in advice["findings"]],
         "search_s": record["search_s"],
         "sizes": [

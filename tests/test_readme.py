@@ -80,7 +80,7 @@ def test_the_pages_count_the_cases_of_tails() -> None:
 FOREIGN = """
 --logdir --epochs --lr --batch-size --batch --gpus --workdir --seen --working-dir --task-epilog
 --num-envs --num-steps --num-minibatches --mini-batch-size
---nnodes --node-rank --master-addr --master-port --partition --exact --wait
+--dummy --nnodes --node-rank --master-addr --master-port --partition --exact --wait
 """
 """Options of scripts and of other tools; --batch_size too."""
 
@@ -103,7 +103,6 @@ def ours(page: str) -> bool:
     """Others name options of other tools, or those of public scripts, as well."""
     return page not in (
         "CONTRIBUTING.md",
-        "docs/benchmarks.md",
         "docs/works-with.md",
         "docs/estimate-against-gpus.md",
     )

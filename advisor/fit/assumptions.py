@@ -21,15 +21,15 @@ def assumptions(
     more = EAGER_BYTES // MIB if eager else 0
     ends = [num_bytes // MIB + more for num_bytes in (LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES)]
     largest = max((most_beside(name) for name in names), default=MOST_CONTEXT_BYTES) // MIB + more
-    hopper = f" (on Hopper up to {largest}, as seen on an H100)" if largest > ends[1] else ""
-    beside = "torch's allocator"
+    hopper = f" (on Hopper {largest}, by what an H100 took)" if largest > ends[1] else ""
     why = ", since it loads all kernels at its start" if eager else ""
     spared = "other convolutions" if grouped else "convolutions"
     convolutions = f"{spared} take no workspaces"
     if grouped:
         convolutions = f"grouped convolutions take 4 or 8 times their input, {convolutions}"
+    taken = f"{ends[0]} to {ends[1]} MiB{hopper}"
     return (
-        f"CUDA and its libraries take {ends[0]} to {ends[1]} MiB beside {beside}{hopper}{why}",
+        f"CUDA and its libraries take {taken} beside torch's allocator{why}",
         "torch's allocator rounds, splits and keeps memory as a replica of it does",
         f"{convolutions}, and sums over leading dimensions those of an A100",
     )

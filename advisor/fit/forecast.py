@@ -25,11 +25,11 @@ LEAST_CONTEXT_BYTES = 300 << 20
 MOST_CONTEXT_BYTES = 650 << 20
 """What CUDA's context, its libraries and their workspaces take beside torch's allocator."""
 HOPPER = ("H20", "H100", "H200", "B200")
-"""Cards of Hopper, and the one after it, of which nothing is known; by the begin of their names."""
+"""How names of Hopper cards begin. B200, of which nothing is known, is taken for one."""
 HOPPER_BYTES = 256 << 20
 """What CUDA, its libraries and cuBLAS's workspaces take beyond that on such a card. Five trainings
-on one H100 (torch 2.11 for CUDA 13.0) took 619 to 773 MiB beside torch's allocator, and 2 x 32 MiB
-in it for workspaces (bench/results/gpu-check-part1_nvidia-h100-80gb-hbm3_2026-11-26.json and
+on one H100 (torch 2.11 for CUDA 13.0) took 619 to 795 MiB beside torch's allocator, and 2 x 32 MiB
+in it for workspaces (bench/results/gpu-probes_nvidia-h100-80gb-hbm3_2026-11-26.json and
 tests/data/h100)."""
 EAGER_BYTES = 1600 << 20
 """What the context takes beyond that where CUDA loads every kernel at its start instead of those

@@ -76,8 +76,8 @@ OF_A_GPU = Wander(noise=0.02, process=0.0003, trial=0.001, round=0.01, place=0.0
 def wander_of(device: DeviceInfo | None, trials: Iterable[Trial]) -> Wander:
     """How much speeds are expected to wander on a device.
 
-    On an H100 steps of a GPT that kept it busy for 5 % of the time took 18.6 ms, and 13.2 ms half a
-    minute later in the same process; windows of busy steps differed by 1 %.
+    On an H100 steps of a GPT that kept it busy for 5 % of the time took 18.6 ms, and 13.2 ms eight
+    seconds later in the same process; blocks of steps that kept it busy differed by 1 %.
     """
     busy = [
         trial.profile.busy_pct

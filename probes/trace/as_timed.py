@@ -1,7 +1,7 @@
 """The shares of a profiled window as they are in steps that nothing profiles.
 
 Profiling makes the host slower and leaves the GPU's work as it is: on an H100, compiled steps of
-20 ms took 31 ms while they were profiled, with the same 20 ms of kernels in them. What the GPU did
+21 ms took 29 ms while they were profiled, with 20 ms of kernels in them. What the GPU did
 in a profiled step is therefore put beside the time of a timed one; the time in which it did nothing
 shrinks to what is left, by whatever cause.
 """

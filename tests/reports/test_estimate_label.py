@@ -113,7 +113,7 @@ def test_it_is_true():
     Real steps also hold cuBLAS's workspaces: on Hopper 32 MiB in each of two threads. Published
     sizes of others are no runs of ours.
     """
-    (checked,) = RESULTS.glob("gpu-check-part*.json")
+    (checked,) = RESULTS.glob("gpu-probes_*.json")
     findings = {each["probe"]: each for each in json.loads(checked.read_text())["findings"]}
     rows = findings["fake_or_real"]["numbers"]["rows"]
     assert {row["model"] for row in rows} == {"gpt", "gpt with dropout"}

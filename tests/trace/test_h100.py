@@ -17,7 +17,7 @@ from batchadvisor.session.recording.store import read_record
 
 TESTS = Path(__file__).parents[1]
 DATA = TESTS / "data" / "h100"
-PROBES = TESTS.parent / "bench/results/gpu-check-part1_nvidia-h100-80gb-hbm3_2026-11-26.json"
+PROBES = TESTS.parent / "bench/results/gpu-probes_nvidia-h100-80gb-hbm3_2026-11-26.json"
 
 
 def counted():
