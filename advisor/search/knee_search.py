@@ -241,14 +241,13 @@ def _sharpen(measurements: Measurements) -> TrialRequest | None:
     top = best_throughput(sizes)
     larger = [other for other in sizes if other > best and may_be_best(sizes[other], top)]
     # Which size is the best decides as much as how near to it the knee is.
-    other = (
-        best if size < best else max(larger, key=lambda each: throughput(sizes[each]), default=best)
-    )
+    rival = max(larger, key=lambda each: throughput(sizes[each]), default=best)
+    other = best if size < best else rival
     below = max((each for each in sizes if each < size), default=size)
     if _settled(measurements, size, other, below):
         return None
     precision = ENOUGH * measurements.goal.tolerance
-    return more_rounds(measurements, {below, size, other}, size, other, precision)
+    return more_rounds(measurements, {below, size, other, rival}, size, other, precision)
 
 
 def _settled(measurements: Measurements, size: int, best: int, below: int) -> bool:

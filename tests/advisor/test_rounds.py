@@ -188,9 +188,7 @@ class TestSearch:
 
     def test_no_size_far_from_the_tolerance(self, knees):
         top = max(throughput(size) for size in (64, 96))
-        lowest, *others = sorted(throughput(result.size) for result in knees)
-        assert min(others) > 0.95 * top
-        assert lowest > 0.89 * top
+        assert min(throughput(result.size) for result in knees) > 0.92 * top
         assert max(result.size for result in knees) <= 64
 
     def test_the_fastest_is_among_the_fastest(self):
@@ -220,15 +218,28 @@ class TestSearch:
         assert all(trial.turns is None for trial in record.trials)
 
     def test_a_script_too_short_for_turns_is_searched_and_confirmed_without(self):
-        short = DriftingMachine(
-            seed=5, outcome=lambda request, worker: request.turns and "script_ended"
-        )
-        result = short.search(Goal())
-        assert result.finished
-        assert result.advice.sureness == "confirmed"
-        assert [trial.outcome for trial in result.record.trials if trial.kind == "turns"] == [
-            "script_ended"
-        ], "asked for once, not again"
-        assert not [
-            finding for finding in result.advice.findings if finding.rule == "trial.script_ended"
-        ]
+        """Sizes apart are hard to tell on such a machine: what is confirmed must be right."""
+        confirmed = []
+        for seed in range(8):
+            short = DriftingMachine(
+                seed=seed, outcome=lambda request, worker: request.turns and "script_ended"
+            )
+            result = short.search(Goal())
+            assert result.finished
+            again = [trial for trial in result.record.trials if trial.purpose == "confirm"]
+            assert {trial.worker for trial in again} == {again[0].worker} != {0}
+            assert result.size in {trial.batch_size for trial in again}
+            confirmed += [result.size] * (result.advice.sureness == "confirmed")
+            assert result.advice.sureness in ("confirmed", "not confirmed")
+            if result.advice.sureness == "not confirmed":
+                assert "is faster" in result.advice.reason, "the rival is named"
+            assert [trial.outcome for trial in result.record.trials if trial.kind == "turns"] == [
+                "script_ended"
+            ], "asked for once, not again"
+            assert not [
+                finding
+                for finding in result.advice.findings
+                if finding.rule == "trial.script_ended"
+            ]
+        assert confirmed, "a machine this unsteady still confirms some"
+        assert min(map(throughput, confirmed)) > 0.92 * BEST
