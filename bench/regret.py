@@ -31,7 +31,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,9 +46,6 @@ START_S = 0.5
 """Steps of the first half second are left out: memory and threads are new."""
 NO_WORSE = 0.03
 """Beside others the recommended size may be so much slower than the script's own, no more."""
-COLLAPSED = 1 / 3
-"""A reading below this share of a size's median is of a moment at which its threads were held up:
-processes of one script differ by less."""
 NEAR = 0.7
 """Sizes below this share of the best are timed no further."""
 LARGE_GAIN = 1.5
@@ -156,23 +152,13 @@ def one_pass(script: Script, sizes: list[int], seconds: float, seed: int) -> dic
 
 
 def truth_of(row: dict[str, Any], passes: slice = slice(None)) -> dict[int, float]:
-    """The median over the passes, by size, without readings that something held up."""
-    every = _rates_of(row["passes"])
-    usual = {size: statistics.median(values) for size, values in every.items()}
-    chosen = {
-        size: [rate for rate in values if rate >= COLLAPSED * usual[size]]
-        for size, values in _rates_of(row["passes"][passes]).items()
-    }
-    return {size: statistics.median(values) for size, values in sorted(chosen.items()) if values}
-
-
-def _rates_of(passes: Sequence[dict[str, Any]]) -> dict[int, list[float]]:
+    """The median over the passes, by size."""
     rates: dict[int, list[float]] = {}
-    for each in passes:
+    for each in row["passes"][passes]:
         for size, rate in each["rates"].items():
             if rate:
                 rates.setdefault(int(size), []).append(rate)
-    return rates
+    return {size: statistics.median(values) for size, values in sorted(rates.items())}
 
 
 def regret_of(row: dict[str, Any], size: int) -> float:

@@ -42,12 +42,6 @@ class TestRegret:
         assert regret.regret_of(steady, 16) == pytest.approx(0.5)
         assert regret.regret_of(steady, 48) == pytest.approx(0.1), "a line between its neighbours"
 
-    def test_a_moment_at_which_all_stood_still_is_no_truth(self):
-        passes = ({"16": 50, "64": 100}, {"16": 2, "64": 100}, {"16": 50, "64": 110})
-        assert regret.truth_of(row(*passes)) == {16: 50, 64: 100}
-        assert regret.truth_of(row(*passes), slice(1, None, 2)) == {64: 100}
-        assert regret.regret_of(row(*passes), 64) == 0
-
     def test_what_a_run_is_judged_by(self):
         script = regret.Script(Path("x.py"), (), 16, (16, 32, 64))
         measured = row(*[{"16": 50, "32": 80, "64": 100, "128": 45}] * 2)

@@ -1,4 +1,4 @@
-"""Where torch.compile runs the script's code, our looks make way.
+"""Where torch.compile runs the script's code, our hooks make way.
 
 A hook on every module, or torch's flop counter around a step, is one more thing that compiled code
 is valid for: dynamo compiles anew, and after the counter it runs the script's code uncompiled for
@@ -10,42 +10,74 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any
 from weakref import WeakSet
 
 import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 
-class Look(Protocol):
-    """A look at what modules are given."""
+class ModuleHooks:
+    """Calls before and after each module of the process; around compiled modules alone from the
+    moment at which torch.compile is used, since their own hooks stand outside of what is compiled.
+
+    Args:
+        before, after: as torch calls hooks of modules; `after` also where the module raised.
+        anew: called where other modules than before are looked at from now on.
+    """
+
+    def __init__(
+        self, before: Callable[..., None], after: Callable[..., None], anew: Callable[[], None]
+    ) -> None:
+        self._before, self._after, self._anew = before, after, anew
+        self._hooks: list[Any] = []
+        if compiles():
+            self._hook(compiled_modules())
+        else:
+            self._hooks = [
+                register_module_forward_pre_hook(before),
+                register_module_forward_hook(after, always_call=True),
+            ]
+        _in_place.add(self)
 
     def make_way(self) -> None:
         """Something of the script is compiled from now on."""
+        self._unhook()
+        self._anew()
+        self._hook(compiled_modules())
+
+    def remove(self) -> None:
+        """Takes the hooks away."""
+        _in_place.discard(self)
+        self._unhook()
+
+    def _hook(self, modules: Iterable[torch.nn.Module]) -> None:
+        for module in modules:
+            self._hooks += [
+                module.register_forward_pre_hook(self._before),
+                module.register_forward_hook(self._after, always_call=True),
+            ]
+
+    def _unhook(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
 
 
-_looks: WeakSet[Any] = WeakSet()
+_in_place: WeakSet[ModuleHooks] = WeakSet()
 
 
-def begin_look(look: Look) -> None:
-    """The look is told of all that is compiled from now on."""
-    _looks.add(look)
-
-
-def end_look(look: Look) -> None:
-    """The look is over."""
-    _looks.discard(look)
-
-
-def tell_looks() -> None:
-    """Makes torch.compile tell the looks; for a process that ends with the script."""
+def watch_compile() -> None:
+    """Makes torch.compile tell the hooks; for a process that ends with the script."""
     native = torch.compile
 
     # The name in torch is also what Module.compile() and the decorator call.
     @functools.wraps(native)
     def compile_and_tell(*args: Any, **kwargs: Any) -> Any:
         compiled = native(*args, **kwargs)
-        for look in list(_looks):
-            look.make_way()
+        for hooks in list(_in_place):
+            hooks.make_way()
         return compiled
 
     torch.compile = compile_and_tell

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from itertools import islice
 from math import prod
 from typing import Any
 
 import torch
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ...records import Entered
 from .batch_structure import MAX_LEAVES, paths
-from .compiled_modules import begin_look, compiled_modules, compiles, end_look
+from .compiled_modules import ModuleHooks
 
 AS_ASKED = "asked"
 """The proof of a size that nothing shows; see records.Trial."""
@@ -38,15 +36,7 @@ class ModelInputs:
         self._told_at = 0
         self._is_over = False
         self.forget()
-        self._hooks: list[Any] = []
-        if compiles():
-            self._look_at(compiled_modules())
-        else:
-            self._hooks = [
-                register_module_forward_pre_hook(self._enter),
-                register_module_forward_hook(self._leave, always_call=True),
-            ]
-        begin_look(self)
+        self._hooks = ModuleHooks(self._enter, self._leave, self._outside)
         self._native_backward = torch.autograd.backward
         self._own_backward = self._backward  # one object, to be known again
         torch.autograd.backward = self._own_backward  # Tensor.backward() calls this name
@@ -77,30 +67,14 @@ class ModelInputs:
     def stop(self) -> None:
         """Takes the hooks away; timed steps run without them."""
         self._is_over = True
-        end_look(self)
-        self._remove_hooks()
+        self._hooks.remove()
         if torch.autograd.backward is self._own_backward:
             torch.autograd.backward = self._native_backward
 
-    def make_way(self) -> None:
-        """From now on only what is given to compiled modules is looked at; see `tell_looks`."""
-        if not self._is_over:
-            self._remove_hooks()
-            self._look_at(compiled_modules())
-
     # inside ----------------------------------------------------------------------------------
 
-    def _look_at(self, modules: Iterable[torch.nn.Module]) -> None:
-        for module in modules:
-            self._hooks += [
-                module.register_forward_pre_hook(self._enter),
-                module.register_forward_hook(self._leave, always_call=True),
-            ]
-
-    def _remove_hooks(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+    def _outside(self) -> None:
+        """No module that is looked at is being called."""
         self._depth = self._told_at = 0
 
     def _enter(self, _module: Any, inputs: Any) -> None:

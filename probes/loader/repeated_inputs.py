@@ -7,10 +7,9 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from .batch_structure import MAX_LEAVES, paths
-from .compiled_modules import begin_look, compiled_modules, compiles, end_look
+from .compiled_modules import ModuleHooks
 
 _GRAPHS = ("torch_geometric", "dgl")
 _DEPTH = 4
@@ -30,7 +29,7 @@ class RepeatedInputs:
     """
 
     def __init__(self) -> None:
-        self._hooks: list[Any] = []
+        self._hooks: ModuleHooks | None = None
         self._depth = self._told_at = 0
         self._now: list[tuple[torch.Tensor, int]] = []
         self._before: list[tuple[torch.Tensor, int]] | None = None
@@ -45,15 +44,8 @@ class RepeatedInputs:
 
     def step_ended(self) -> None:
         """An optimizer made a step; the first call begins to look."""
-        if not self._hooks:
-            if compiles():
-                self._look_at_compiled()
-            else:
-                self._hooks = [
-                    register_module_forward_pre_hook(self._enter),
-                    register_module_forward_hook(self._leave, always_call=True),
-                ]
-            begin_look(self)
+        if self._hooks is None:
+            self._hooks = ModuleHooks(self._enter, self._leave, self._outside)
             return
         if self._before is not None:
             same = bool(self._now) and _are_same(self._before, self._now)
@@ -65,16 +57,9 @@ class RepeatedInputs:
 
     def stop(self) -> None:
         """Takes the hooks away."""
-        end_look(self)
-        for hook in self._hooks:
-            hook.remove()
+        if self._hooks is not None:
+            self._hooks.remove()
         self._now, self._before = [], None
-
-    def make_way(self) -> None:
-        """From now on only what is given to compiled modules is looked at; see `tell_looks`."""
-        for hook in self._hooks:
-            hook.remove()
-        self._look_at_compiled()
 
     def said(self) -> str:
         """Why one batch is all there is; empty where nothing shows it."""
@@ -97,16 +82,9 @@ class RepeatedInputs:
 
     # inside ----------------------------------------------------------------------------------
 
-    def _look_at_compiled(self) -> None:
+    def _outside(self) -> None:
+        """No module that is looked at is being called."""
         self._depth = self._told_at = 0
-        self._hooks = [
-            hook
-            for module in compiled_modules()
-            for hook in (
-                module.register_forward_pre_hook(self._enter),
-                module.register_forward_hook(self._leave, always_call=True),
-            )
-        ]
 
     def _episodes(self) -> str:
         fewest, most = min(self._alone, default=0), max(self._alone, default=0)

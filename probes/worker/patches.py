@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..doors.protocols import ScriptDoor
-from ..loader.compiled_modules import tell_looks
+from ..loader.compiled_modules import watch_compile
 from ..loader.epochs import began_anew
 from ..loader.remade_samplers import remember
 from ..windows.optimizer_hooks import listen
@@ -37,7 +37,7 @@ def install(
         saved: told of the target of each `torch.save` to a file, which writes nothing.
         hold: called before each batch and for each optimizer, until the training loop is known.
     """
-    tell_looks()
+    watch_compile()
     _watch_samplers()
     _watch_loaders(door, hold)
     _watch_optimizers(door, saved, hold)

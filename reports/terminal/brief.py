@@ -15,6 +15,8 @@ from .page import Page
 from .sizes import USUAL_WIDTH, add_table
 
 MOST_LINES = 25
+"""Warnings fill what is left of them in a window of 80 columns."""
+LABEL = "samples/s  "
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_BARS = "12345678"
 """Where the output has no blocks."""
@@ -36,14 +38,10 @@ def render(
     color: bool,
     encoding: str = "utf-8",
 ) -> str:
-    """At most 25 lines in a window of 80 columns.
+    """What decides; see `answer.render` for the other arguments.
 
     Args:
         everything: the command that prints the whole answer.
-        next_command: what to type next.
-        width: columns of the terminal; no line is longer, except for paths and commands.
-        color: whether ANSI codes may be used.
-        encoding: of the output; characters that it lacks are replaced.
     """
     page = Page(width, encoding)
     add_verdict(page, text)
@@ -111,9 +109,6 @@ def _add_picture(page: Page, text: TextReport) -> None:
         below.append(names[size].rjust(room), style=style)
     page.line(line)
     page.line(below)
-
-
-LABEL = "samples/s  "
 
 
 def _least_needed(timed: Sequence[Choice], shown: dict[int, int], chosen: Choice | None) -> int:
@@ -187,7 +182,7 @@ def _add_warnings(page: Page, text: TextReport, *, room: int) -> None:
         last = number == len(said) - 1
         if part.num_lines > room - (0 if last else 1):
             left = len(said) - number
-            page.entry(f"and {left} more", label_style="dim", indent=0)
+            page.entry(f"and {left} more: see all of it", style="dim", indent=0)
             return
         page.add(part)
         room -= part.num_lines

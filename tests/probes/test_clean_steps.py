@@ -337,3 +337,11 @@ class TestStops:
     def test_a_gpu_goes_on_but_its_step_is_not_trusted(self):
         judgement = judged([step(stops=1), step(stops=0)], asynchronous=True)
         assert judgement.clean == [0.02]
+
+
+def test_a_slow_step_in_the_only_burst():
+    """Without it no whole burst is left, and the mean of the others stands."""
+    steps = [step(seconds) for seconds in (0.05, 0.05, 0.6, 0.05)]
+    spread, _ = step_time(judged(steps, asynchronous=True), group=4, asynchronous=True)
+    assert spread is not None
+    assert spread.median == pytest.approx(0.05)

@@ -110,4 +110,4 @@ class TestWhatItHolds:
 
     def test_what_has_no_room_is_counted(self):
         text = brief(recorded(DATA / "h100/char_gpt.json.gz"))
-        assert "and 3 more" in text.splitlines()
+        assert "and 3 more: see all of it" in text.splitlines()

@@ -42,9 +42,12 @@ def step_time(rows: Sequence[SizeRow]) -> Chart | None:
         )
     marks, unprofiled = _chosen(rows, [row for row, _ in known])
     on_gpu = any(row.profile is not None and row.profile.idle is not None for row, _ in known)
+    # Older records, and those of a CPU, have the shares of the profiled steps themselves.
+    adjusted = any(row.profile is not None and row.profile.step_s is not None for row, _ in known)
+    less = ", less what profiling added where timed steps were shorter" if adjusted else ""
     overlap = (
-        "Shares are of a step that nothing profiles; times beside them, of a sample, apply them "
-        "to its time."
+        f"Shares are of the profiled steps{less if on_gpu else ''}; times beside them, of a "
+        "sample, apply them to the unprofiled step time."
     )
     cpu = "Operators that ran inside the loader may be counted as waiting for it."
     return Chart(

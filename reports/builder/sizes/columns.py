@@ -249,12 +249,13 @@ def _empty(record: RunRecord, rows: Sequence[SizeRow]) -> tuple[EmptyCells, ...]
     """Why cells are empty in rows of sizes that ran."""
     on_gpu = record.device is not None and record.device.kind != "cpu"
     unasked = {"operators_pct"} if on_gpu else set(GPU_SHARES)
+    counted = _are_counted(rows)
     empty = []
     for key, (field, word) in REASON_FIELDS.items():
         missing: dict[str, list[int]] = {}
         for row in rows:
             reason = row.unavailable.get(field) or row.unavailable.get(_whole(key))
-            if row.trial.ran and reason and _missing(row, key):
+            if row.trial.ran and reason and _missing(row, key, counted=counted):
                 missing.setdefault(reason, []).append(row.batch_size)
         for reason, sizes in missing.items():
             empty.append(
@@ -277,7 +278,7 @@ def _whole(key: str) -> str:
     return "memory" if key == "peak" else "profile"
 
 
-def _missing(row: SizeRow, key: str) -> bool:
+def _missing(row: SizeRow, key: str, *, counted: bool) -> bool:
     if key == "step":
         return row.step_s is None and row.trial.kind == "timed"
     if key == "peak":
@@ -286,7 +287,7 @@ def _missing(row: SizeRow, key: str) -> bool:
         return False
     if key == "input":
         return row.input_pct is None
-    return row.profiled(key) is None and (key not in COUNTED or _counted(row, key) is None)
+    return _share(row, key, counted=counted) is None
 
 
 def _some(sizes: Sequence[int], num_rows: int) -> str:
