@@ -34,7 +34,7 @@ def render(
     """
     page = Page(width, encoding)
     report = text.report
-    add_verdict(page, text)
+    add_verdict(page, text, text.report.reason, text.report.sureness)
     if text.report.change:
         _change(page, text)
     page.blank()
@@ -52,16 +52,15 @@ def render(
     return page.render(color=color)
 
 
-def add_verdict(page: Page, text: TextReport) -> None:
-    """The size, why, and how sure."""
-    report = text.report
-    good = report.advice.recommended is not None
-    page.entry(report.headline, style="bold green" if good else "bold red", indent=0)
-    if report.reason:
-        page.entry(report.reason, indent=0)
-    if report.sureness:
+def add_verdict(page: Page, text: TextReport, reason: str, sureness: str) -> None:
+    """The size, why, and how sure, the latter two in these words."""
+    good = text.report.advice.recommended is not None
+    page.entry(text.report.headline, style="bold green" if good else "bold red", indent=0)
+    if reason:
+        page.entry(reason, indent=0)
+    if sureness:
         style = "" if text.sure else "yellow"
-        page.entry(report.sureness + ".", label="Sureness: ", style=style, indent=0)
+        page.entry(sureness + ".", label="Sureness: ", style=style, indent=0)
 
 
 def _change(page: Page, text: TextReport) -> None:

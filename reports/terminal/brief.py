@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -17,6 +17,8 @@ from .sizes import USUAL_WIDTH, add_table
 MOST_LINES = 25
 """Warnings fill what is left of them in a window of 80 columns."""
 LABEL = "samples/s  "
+OWN = "the script's own"
+"""A sentence of the reason that has it tells the gain."""
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_BARS = "12345678"
 """Where the output has no blocks."""
@@ -43,19 +45,34 @@ def render(
     Args:
         everything: the command that prints the whole answer.
     """
-    page = Page(width, encoding)
-    add_verdict(page, text)
-    _add_change(page, text)
-    _add_device(page, text)
-    _add_picture(page, text)
-    _add_table(page, text.sizes)
-    _add_limit(page, text)
-    _add_ranks(page, text)
     ending = Page(width, encoding)
     _add_ending(ending, everything, next_command)
-    _add_warnings(page, text, room=MOST_LINES - page.num_lines - ending.num_lines)
+    for reason, sureness in _shorter(text):
+        page = Page(width, encoding)
+        add_verdict(page, text, reason, sureness)
+        _add_change(page, text)
+        _add_device(page, text)
+        _add_picture(page, text)
+        _add_table(page, text.sizes)
+        _add_limit(page, text)
+        _add_ranks(page, text)
+        room = MOST_LINES - page.num_lines - ending.num_lines
+        if room > 0:  # for a warning, or for how many there are
+            break
+    _add_warnings(page, text, room=room)
     page.add(ending)
     return page.render(color=color)
+
+
+def _shorter(text: TextReport) -> Iterator[tuple[str, str]]:
+    """Reason and sureness, and again in fewer words: what qualifies them is in the whole answer."""
+    reason, sureness = text.report.reason, text.report.sureness
+    yield reason, sureness
+    first = sureness.partition("; ")[0]
+    yield reason, first
+    sentences = reason.rstrip(".").split(". ")
+    kept = [sentences[0], *(each for each in sentences[1:] if OWN in each)]
+    yield ". ".join(kept) + "." * bool(reason), first
 
 
 def _add_change(page: Page, text: TextReport) -> None:

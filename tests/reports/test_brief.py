@@ -58,6 +58,19 @@ class TestOneScreen:
         text = brief(recorded(path), width)
         assert len(text.splitlines()) <= MOST_LINES
 
+    def test_of_an_answer_with_many_words(self):
+        """The rule and the gain stay; what qualifies them gives way to a line for warnings."""
+        record, advice = recorded(DATA / "h100/char_gpt.json.gz")
+        rule, gain = advice.reason.rstrip(".").split(". ")
+        more = ". ".join(f"Sentence {number} of many that say a little more" for number in range(6))
+        advice = msgspec.structs.replace(advice, reason=f"{rule}. {gain}. {more}.")
+        lines = brief((record, advice)).splitlines()
+        assert len(lines) <= MOST_LINES
+        joined = " ".join(" ".join(lines).split())
+        assert f"{rule}. {gain}." in joined
+        assert "more: see all of it" in joined
+        assert more in " ".join(brief((record, advice), width=400).split())
+
     @pytest.mark.parametrize("sample", EVERY, ids=lambda sample: sample.__name__)
     def test_of_everything_at_once(self, sample):
         assert len(brief(sample()).splitlines()) <= MOST_LINES
