@@ -93,7 +93,7 @@ def test_one_rank_at_a_time(world_size, num):
 @pytest.mark.parametrize("every", [1, 3])
 def test_ranks_that_talk_are_set_free(monkeypatch, every):
     """A collective in every step, or in every third: all ranks make as many, and it ends."""
-    monkeypatch.setattr(alone_turns, "LEAST_PATIENCE_S", 0.1)
+    monkeypatch.setattr(alone_turns, "LEAST_PATIENCE_S", 1.0)
     barrier = threading.Barrier(3)
 
     def step(rank, number):

@@ -6,6 +6,7 @@ import torch
 from batchadvisor.probes.devices.outside import Outside
 from batchadvisor.probes.doors.caught_errors import CaughtErrors
 from batchadvisor.probes.doors.protocols import FoundLoop
+from batchadvisor.probes.loader.model_inputs import ModelInputs
 from batchadvisor.probes.process.messages import Found, RecordedResult, Result
 from batchadvisor.probes.process.orders import RunRecorded, RunTrial, WorkOrder
 from batchadvisor.probes.worker import trial_runner, trial_task
@@ -33,6 +34,22 @@ ORDER = WorkOrder(
     with_stack=False,
 )
 INPUTS = InputSize(num_batches=2, smallest=1.0, largest=4.0)
+
+
+@pytest.fixture(autouse=True)
+def hooks_go(monkeypatch):
+    """A trial on paper ends in the middle of a step: the hooks on every module go with the test."""
+    made = []
+
+    def inputs():
+        made.append(ModelInputs())
+        return made[-1]
+
+    monkeypatch.setattr(trial_task, "ModelInputs", inputs)
+    yield
+    for each in made:
+        each.stop()
+    assert not torch.nn.modules.module._global_forward_hooks
 
 
 class ParkedError(Exception):
@@ -230,8 +247,8 @@ class TestARecordedStep:
         assert task.begin()
         assert door.asked == [8]
         ended = [task.boundary(Boundary(1, 1)) for _ in range(3)]
-        assert ended == [False, False, True]
         (result,) = line.all_of(RecordedResult)
+        assert ended == [False, False, True], result.reason
         assert ("the disk is full" in result.reason) == fails
         begun, dumped, over = calls
         assert begun == ("history", {"max_entries": 100_000, "stacks": "python"})
