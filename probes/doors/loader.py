@@ -30,6 +30,10 @@ from .training_cycle import Rhythm
 
 MAX_FETCHES_WITHOUT_STEP = 1000
 STEPS_WITHOUT_FETCH = 3
+WARM_UP_STEPS = 20
+WARM_UP_S = 10.0
+"""Before its first fetch a script that has made a loader may make so many steps, and for so long,
+on batches of its own: CUDA graphs are captured after some, 11 where DDP is in them."""
 STEPS_ON_FETCHED = 20
 ON_FETCHED_S = 60.0
 """A script that makes so many steps, and for so long, on what it fetched fetches no more: those
@@ -81,6 +85,7 @@ class LoaderDoor:
         self._num_fed_without = 0
         self._steps_at_fetch = 0
         self._fetched_s = time.monotonic()
+        self._first_step_s = 0.0
         self._used = False
         self._fed_elsewhere = False
         self._substitute: BatchSubstitute | None = None
@@ -301,6 +306,8 @@ class LoaderDoor:
             self._without_gradients = True
             self._num_fed_without = 0
             self.watch.forget_cycles()
+        elif self.watch.num_fetches == 0 and self._may_warm_up():
+            return
         elif self.watch.num_fetches == 0 and not self._repeated.undecided:
             self._listener.cannot_steer(
                 f"the script made {self.watch.num_steps} optimizer steps without fetching "
@@ -311,6 +318,12 @@ class LoaderDoor:
             )
         elif self.watch.num_steps - self._steps_at_fetch >= STEPS_ON_FETCHED:
             self._check_last_fetch()
+
+    def _may_warm_up(self) -> bool:
+        """Whether steps without a fetch may be those of a warm-up, with the loop still to come."""
+        self._first_step_s = self._first_step_s or time.monotonic()
+        soon = time.monotonic() - self._first_step_s < WARM_UP_S
+        return bool(self.watch.handles) and soon and self.watch.num_steps < WARM_UP_STEPS
 
     def _check_last_fetch(self) -> None:
         """Whether the script trains for so long on what it fetched that it fetches no more."""

@@ -1,14 +1,18 @@
 """Before and after every optimizer's step, for whoever listens; torch has one hook of ours each.
 
 torch walks its hooks while it calls them, and a step may begin or end a trial: who listens here may
-come and go meanwhile, which torch's own collections do not allow.
+come and go meanwhile, which torch's own collections do not allow. A step that goes into a CUDA
+graph is no step: it is made whenever the graph is replayed.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
+import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -49,7 +53,46 @@ def listen(before: StepHook, after: StepHook) -> Listener:
     return listener
 
 
+def is_captured() -> bool:
+    """Tells whether what runs now goes into a CUDA graph. Waits and reads would break it."""
+    cuda: Any = torch.cuda
+    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+
+def watch_graphs() -> None:
+    """Makes each replay of a CUDA graph tell of the optimizers' steps in it.
+
+    For a process that ends with the script.
+    """
+    graph: Any = torch.cuda.CUDAGraph
+    native_end, native_replay = graph.capture_end, graph.replay
+    inside: WeakKeyDictionary[Any, tuple[Optimizer, ...]] = WeakKeyDictionary()
+
+    @functools.wraps(native_end)
+    def capture_end(self: Any) -> None:
+        native_end(self)
+        inside[self] = tuple(_captured)
+        _captured.clear()
+
+    @functools.wraps(native_replay)
+    def replay(self: Any) -> None:
+        steps = inside.get(self, ())
+        for optimizer in steps:
+            _before(optimizer, (), {})
+        native_replay(self)
+        for optimizer in steps:
+            _after(optimizer, (), {})
+
+    graph.capture_end, graph.replay = capture_end, replay
+
+
+_captured: list[Optimizer] = []
+"""Whose steps the graph holds that is being captured."""
+
+
 def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+    if is_captured():
+        return args, kwargs
     for listener in tuple(_listeners):
         changed = listener.before(optimizer, args, kwargs)
         args, kwargs = (args, kwargs) if changed is None else changed
@@ -57,5 +100,8 @@ def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
 
 
 def _after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    if is_captured():
+        _captured.append(optimizer)
+        return
     for listener in tuple(_listeners):
         listener.after(optimizer, args, kwargs)

@@ -23,7 +23,7 @@ from ..doors.protocols import ScriptDoor
 from ..loader.compiled_modules import watch_compile
 from ..loader.epochs import began_anew
 from ..loader.remade_samplers import remember
-from ..windows.optimizer_hooks import listen
+from ..windows.optimizer_hooks import is_captured, listen, watch_graphs
 from .saves import silence_saves
 
 
@@ -131,10 +131,15 @@ def _watch_optimizers(
 
     Optimizer.__init__ = optimizer_init  # type: ignore[method-assign]
     listen(begins, stepped)
+    watch_graphs()
 
 
 def _watch_backward_passes(door: ScriptDoor) -> None:
-    """The function that `backward` and `grad` of torch.autograd both call."""
+    """The function that `backward` and `grad` of torch.autograd both call.
+
+    A pass that goes into a CUDA graph computes nothing yet, and a look at values would break the
+    graph's capture.
+    """
     pid = os.getpid()
     autograd: Any = torch.autograd
     native = autograd._engine_run_backward
@@ -150,7 +155,8 @@ def _watch_backward_passes(door: ScriptDoor) -> None:
         **kwargs: Any,
     ) -> Any:
         # Checkpointing has a pass inside a pass; a forked rank has hooks of its own.
-        if os.getpid() == pid and torch._C._current_graph_task_id() == -1:
+        inside = torch._C._current_graph_task_id() != -1
+        if os.getpid() == pid and not inside and not is_captured():
             _tell_of_update(door)
             accumulates, known = kwargs.get("accumulate_grad", False), door.in_control
             updates = door.watch.own_updates

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from batchadvisor.probes.windows.optimizer_hooks import listen
+from batchadvisor.probes.windows.optimizer_hooks import listen, watch_graphs
 from batchadvisor.probes.windows.step_flops import StepFlopCounter
 from torch.optim import optimizer as of_torch
 
@@ -67,3 +67,53 @@ def test_nothing_stays_in_torch():
     listener.remove()
     after = len(of_torch._global_optimizer_pre_hooks), len(of_torch._global_optimizer_post_hooks)
     assert after == before
+
+
+class TestCudaGraphs:
+    """A graph on paper: what its capture holds is made by each replay."""
+
+    @pytest.fixture
+    def graph(self, monkeypatch):
+        captures = []
+
+        class Graph:
+            def capture_begin(self):
+                captures.append(self)
+
+            def capture_end(self):
+                captures.pop()
+
+            def replay(self):
+                heard.append("replayed")
+
+        heard = []
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: bool(captures))
+        watch_graphs()
+        listener = listen(lambda *_: heard.append("begins"), lambda *_: heard.append("made"))
+        yield Graph(), heard
+        listener.remove()
+
+    def test_a_step_in_a_graph_is_made_when_it_is_replayed(self, graph):
+        graph, heard = graph
+        graph.capture_begin()
+        step()
+        graph.capture_end()
+        assert heard == []
+        graph.replay()
+        graph.replay()
+        assert heard == ["begins", "replayed", "made"] * 2
+        step()
+        assert heard[6:] == ["begins", "made"]
+
+    def test_a_graph_without_a_step_tells_of_none(self, graph):
+        graph, heard = graph
+        graph.capture_begin()
+        step()
+        graph.capture_end()
+        other = type(graph)()
+        other.capture_begin()
+        other.capture_end()
+        other.replay()
+        assert heard == ["replayed"]

@@ -34,9 +34,44 @@ def card(wave_us=100.0, launch_us=0.0, name="planted", **more):
     return "[card]\n" + "".join(f"{key} = {value}\n" for key, value in lines.items())
 
 
+TRAIN = """optimizer.zero_grad()
+    work()
+    loss = model(rows).mean()
+    loss.backward()
+    optimizer.step()"""
+ACCUMULATED = """work()
+    loss = model(rows).mean() / 4
+    loss.backward()
+    if number % 4 == 3:
+        optimizer.step()
+        optimizer.zero_grad()"""
+SCALED = """optimizer.zero_grad()
+    work()
+    with torch.autocast("cuda", torch.float16):
+        loss = model(rows).mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()"""
+CHECKPOINTED = """optimizer.zero_grad()
+    loss = checkpoint(lambda x: (work(), model(x).mean())[1], rows, use_reentrant=False)
+    loss.backward()
+    optimizer.step()"""
+REPLAYED = """if held is None or len(held) != len(rows):
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            train(rows)
+        torch.cuda.current_stream().wait_stream(side)
+        held, graph = rows.clone(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            train(held)
+    held.copy_(rows)
+    graph.replay()
+    optimizer.step()"""
+
 SCRIPT = """
 import time
 import torch
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
 
@@ -54,17 +89,27 @@ class Rows(Dataset):
 loader = DataLoader(Rows(), batch_size={native}, collate_fn=torch.Tensor.contiguous{loader})
 model = torch.nn.Linear({row}, 1).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
 canvas = torch.zeros({canvas}, device="cuda")
+held = None
+
+
+def work():
+    for _ in range({kernels}):
+        part.add_(1)
+
+
+def train(rows):
+    optimizer.zero_grad(set_to_none=False)
+    work()
+    model(rows).mean().backward()
+
+
 for number, rows in enumerate(loader):
     time.sleep({host_ms} / 1e3)
     rows = rows.cuda(non_blocking={asynchronous})
-    optimizer.zero_grad()
     part = canvas[: len(rows) * {blocks} * 1024]
-    for _ in range({kernels}):
-        part.add_(1)
-    loss = model(rows).mean()
-    loss.backward()
-    optimizer.step()
+    {train}
     {last}
 """
 
@@ -75,6 +120,8 @@ class Planted:
 
     Attributes:
         blocks: of each kernel for each sample.
+        train: what a step does; a loss is there for `last`.
+        micro_batches: batches of the loader for each step of the optimizer.
     """
 
     limit: str
@@ -87,6 +134,8 @@ class Planted:
     fetch_ms: float = 0.0
     row: int = 64
     pinned: bool = True
+    train: str = TRAIN
+    micro_batches: int = 1
     last: str = "pass"
     loader: str = ""
     wave_us: float = 100.0
@@ -114,5 +163,6 @@ class Planted:
             asynchronous=self.pinned,
             blocks=self.blocks,
             kernels=self.kernels,
+            train=self.train,
             last=self.last,
         )

@@ -6,14 +6,33 @@ from pathlib import Path
 import pytest
 from batchadvisor.advisor.advise import advise
 
-from .planted import Planted
+from .planted import ACCUMULATED, CHECKPOINTED, REPLAYED, SCALED, Planted
 
 pytestmark = pytest.mark.gpu_build
 BARE = Path(__file__).with_name("bare.py")
-PLANTED = {
-    "saturated from few samples on": Planted(
+
+
+def saturated(**more):
+    """A script that fills the card from a few samples on."""
+    return Planted(
         "saturated", "does not help", sizes=(2, 8, 32), native=8, blocks=1600, kernels=60,
-        wave_us=20.0,
+        wave_us=20.0, **more,
+    )  # fmt: skip
+
+
+PLANTED = {
+    "saturated from few samples on": saturated(),
+    "reads a number every tenth step": saturated(last="number % 10 == 9 and loss.item()"),
+    "CUDA graphs": saturated(train=REPLAYED),
+    "half precision with a scaler": saturated(train=SCALED),
+    "four batches for each step": saturated(train=ACCUMULATED, micro_batches=4),
+    "activations made twice": saturated(train=CHECKPOINTED),
+    "small kernels": Planted(
+        "small kernels", "helps", sizes=(8, 16, 32), native=16, blocks=1, kernels=100
+    ),
+    "workers that sleep": Planted(
+        "input", "does not help", sizes=(8, 16, 32), native=16, fetch_ms=8.0,
+        loader=", num_workers=2",
     ),
     "launch-bound up to a knee": Planted(
         "saturated", "does not help", sizes=(32, 512, 1024), blocks=20, wave_us=300.0,
@@ -53,13 +72,14 @@ def test_a_run_says_what_the_script_does(machine, tmp_path, name):
     for trial in timed:
         truth, size = truths[trial.batch_size], trial.batch_size
         checks.append((size, "step", trial.step_s.median / truth["step_s"], 1, 0.03))
-        rate = trial.samples_per_s.median * truth["step_s"] / size
+        samples = size * planted.micro_batches
+        rate = trial.samples_per_s.median * truth["step_s"] / samples
         checks.append((size, "samples", rate, 1, 0.03))
         if trial.profile is not None and trial.profile.busy_pct is not None:
             checks.append((size, "busy", trial.profile.busy_pct, truth["busy_pct"], 2))
             checks.append((size, "SM", trial.profile.sm_efficiency_pct, truth["sm_pct"], 2))
         if trial.samples_per_joule is not None:
-            joules = trial.samples_per_joule * truth["joules"] / size
+            joules = trial.samples_per_joule * truth["joules"] / samples
             checks.append((size, "energy", joules, 1, 0.05))
     wrong = [check for check in checks if abs(check[2] - check[3]) > check[4]]
     assert not wrong, (wrong, checks)
@@ -69,3 +89,44 @@ def test_a_run_says_what_the_script_does(machine, tmp_path, name):
     best = max(size / truth["step_s"] for size, truth in truths.items())
     chosen = advice.recommended.batch_size
     assert chosen / truths[chosen]["step_s"] > 0.94 * best
+
+
+REPLAYS = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+loader = DataLoader(TensorDataset(torch.zeros(100_000, 64)), batch_size=8, pin_memory=True)
+model = torch.nn.Linear(64, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+canvas = torch.zeros(8 * 1600 * 1024, device="cuda")
+held, graph = torch.zeros(8, 64, device="cuda"), torch.cuda.CUDAGraph()
+
+
+def train():
+    optimizer.zero_grad()
+    for _ in range(60):
+        canvas.add_(1)
+    model(held).mean().backward()
+    optimizer.step()
+
+
+side = torch.cuda.Stream()
+with torch.cuda.stream(side):
+    for _ in range(3):
+        train()
+torch.cuda.synchronize()
+with torch.cuda.graph(graph):
+    train()
+for (rows,) in loader:
+    held.copy_(rows)
+    graph.replay()
+"""
+
+
+def test_steps_of_the_optimizer_inside_a_graph_are_seen(machine, tmp_path):
+    """Each replay makes one, although the script calls the optimizer no more."""
+    gpu = machine(saturated().card())
+    (tmp_path / "train.py").write_text(REPLAYS)
+    record = gpu.advise("--sizes", "8", "--budget", "30s", "train.py")
+    trial = record.trials[0]
+    assert trial.outcome == "ok"
+    assert trial.step_s.median == pytest.approx(60 * 8 * 20e-6, rel=0.05)

@@ -13,8 +13,11 @@ class TestSteered:
             # Nothing holds the loader but its iterator.
             "for batch in DataLoader(data, batch_size=8): step(batch)",
             "it = iter(DataLoader(data, 8))\nwhile True: step(next(it))",
+            # As before a CUDA graph is captured.
+            "loader = DataLoader(data, batch_size=8)\nfor _ in range(11): step(data[:8])\n"
+            "for batch in loader: step(batch)",
         ],
-        ids=["named", "in the loop's head", "iterator"],
+        ids=["named", "in the loop's head", "iterator", "warm-up"],
     )
     def test_loops(self, run, code):
         assert run(code) == [STEERED, 100, 8, 1, 0, "cpu"]
