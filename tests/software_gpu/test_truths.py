@@ -24,14 +24,17 @@ PLANTED = {
     "saturated from few samples on": saturated(),
     "reads a number every tenth step": saturated(last="number % 10 == 9 and loss.item()"),
     "CUDA graphs": saturated(train=REPLAYED),
-    "half precision with a scaler": saturated(train=SCALED),
+    "half precision with a scaler": Planted(  # which reads a number in every step
+        "saturated", "does not help", sizes=(8, 32, 64), native=8, blocks=1600, kernels=60,
+        wave_us=20.0, launch_us=100.0, train=SCALED,
+    ),
     "four batches for each step": saturated(train=ACCUMULATED, micro_batches=4),
     "activations made twice": saturated(train=CHECKPOINTED),
     "small kernels": Planted(
         "small kernels", "helps", sizes=(8, 16, 32), native=16, blocks=1, kernels=100
     ),
     "workers that sleep": Planted(
-        "input", "does not help", sizes=(8, 16, 32), native=16, fetch_ms=8.0,
+        "input", "does not help", sizes=(8, 16), native=16, fetch_ms=16.0,
         loader=", num_workers=2",
     ),
     "launch-bound up to a knee": Planted(

@@ -14,8 +14,7 @@ class TestSteered:
             "for batch in DataLoader(data, batch_size=8): step(batch)",
             "it = iter(DataLoader(data, 8))\nwhile True: step(next(it))",
             # As before a CUDA graph is captured.
-            "loader = DataLoader(data, batch_size=8)\nfor _ in range(11): step(data[:8])\n"
-            "for batch in loader: step(batch)",
+            "it = DataLoader(data, 8)\nfor _ in range(11): step(data[:8])\nlist(map(step, it))",
         ],
         ids=["named", "in the loop's head", "iterator", "warm-up"],
     )
