@@ -25,7 +25,7 @@ PLANTED = {
     "reads a number every tenth step": saturated(last="number % 10 == 9 and loss.item()"),
     "CUDA graphs": saturated(train=REPLAYED),
     "half precision with a scaler": Planted(  # which reads a number in every step
-        "saturated", "does not help", sizes=(8, 32, 64), native=8, blocks=1600, kernels=60,
+        "saturated", "does not help", sizes=(16, 32, 64), native=16, blocks=1600, kernels=60,
         wave_us=20.0, launch_us=100.0, train=SCALED,
     ),
     "four batches for each step": saturated(train=ACCUMULATED, micro_batches=4),
