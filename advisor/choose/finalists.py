@@ -17,7 +17,7 @@ from .knee import fastest, knee
 ROUNDS = 2
 """Each finalist is measured this often, in turn."""
 MAX_DISTURBED = 2
-"""So many disturbed trials of a size are measured again."""
+"""Disturbed trials of one size that are measured again; further ones count."""
 DISAGREEMENT = 0.15
 """Search and confirmation that differ by more, beyond their intervals, are a finding."""
 STEP_UP = 1.3

@@ -136,7 +136,7 @@ def _granted(measurements: Measurements) -> float:
 
 
 def _by_energy(measurements: Measurements, size: int, own: int) -> Standing:
-    """The same by samples per joule, whose intervals are those of the driver's counters."""
+    """Compares two sizes by samples per joule, within the intervals of the driver's counters."""
     timed = measurements.best_timed
     mine, theirs = joules_spread(timed[size]), joules_spread(timed[own])
     if mine is None or theirs is None:

@@ -18,12 +18,13 @@ from ...records import (
 from ...units import GIB, MIB, format_bytes
 
 SPLIT_SHARE, SPLIT_BYTES = 0.15, 256 * MIB
-"""Of the reserved memory; from both on, free pieces of used segments are worth a remedy."""
+"""Share of the reserved memory, and bytes, from which on free pieces of used segments need a
+remedy."""
 IDLE_SHARE = 0.5
-"""Of what is reserved for a side stream; from here on it is called idle."""
+"""Free share of the memory reserved for a side stream from which on it is called idle."""
 OPTIMIZER_SHARE = 0.25
 FORWARD_SHARE = 0.4
-"""Of the memory in use: from here on an optimizer's or a forward's part is named."""
+"""Shares of the memory in use from which on the optimizer's or the forward pass's part is named."""
 SHARE_BYTES = 64 * MIB
 """Smaller parts are not worth a change."""
 ROUNDING_SHARE = 0.1

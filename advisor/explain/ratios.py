@@ -12,12 +12,12 @@ from . import disturbances
 
 
 def rate_name(measurements: Measurements) -> str:
-    """What speeds are compared by, as in the headline."""
+    """Names the quantity that speeds are compared by, as the headline does."""
     return units.rate_name(of_tokens=measurements.tokens_a_sample is not None)
 
 
 def throughput_name(measurements: Measurements) -> str:
-    """The same where no number follows."""
+    """Names that quantity where no number follows."""
     return "throughput" + ("" if measurements.tokens_a_sample is None else " in real tokens")
 
 

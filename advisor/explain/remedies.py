@@ -11,7 +11,7 @@ SHORT_KERNELS_PCT = 30.0
 GRAPH_KERNELS = 2.0
 """Kernels per launch from which on CUDA graphs are in use."""
 FEW_WORKERS = 4
-"""So many are worth a try where there are as many cores."""
+"""Data workers that are suggested where there are at least as many cores."""
 
 
 class Workers(NamedTuple):

@@ -166,7 +166,7 @@ def _code(remedy: str, batch_size: int) -> tuple[str, ...]:
 
 
 def _tokens(measurements: Measurements, batch_size: int) -> Tokens | None:
-    """Of the trial of this size that counted the most batches, undisturbed ones first."""
+    """The tokens of the trial of this size that counted the most batches, best undisturbed."""
     trials = [
         trial
         for trial in measurements.timed

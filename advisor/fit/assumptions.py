@@ -1,4 +1,4 @@
-"""What a range for a GPU takes for granted. Pure."""
+"""What a forecast for a GPU takes for granted. Pure."""
 
 from __future__ import annotations
 
@@ -36,4 +36,4 @@ def assumptions(
 
 
 ASSUMPTIONS = assumptions()
-"""Of most scripts."""
+"""The assumptions behind the forecasts for most scripts."""

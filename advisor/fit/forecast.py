@@ -36,9 +36,9 @@ EAGER_BYTES = 1600 << 20
 that run: with CUDA_MODULE_LOADING=EAGER, and always before CUDA 11.7. By the published sizes of
 torch 1.12 with CUDA 11.3 on one kind of GPU (`docs/estimate-against-gpus.md`)."""
 WORKSPACE_BYTES = 8_519_680
-"""Of cuBLAS for each thread: torch's default, :4096:2:16:8 (getChosenWorkspaceSize of
-aten/src/ATen/cuda/CublasHandlePool.cpp; Hopper has more). It is counted with the context too, but
-may cut to pieces what a step would use."""
+"""Bytes of cuBLAS's workspace for each thread: torch's default, :4096:2:16:8
+(getChosenWorkspaceSize of aten/src/ATen/cuda/CublasHandlePool.cpp; Hopper has more). It is counted
+with the context too, but may cut to pieces what a step would use."""
 PRECISION = 0.005
 """To this share the size is looked for whose segments fit."""
 STRAIGHT = 0.005
@@ -299,7 +299,7 @@ class Between:
         return fits(requests, capacity, expandable=self._expandable)
 
     def _requests(self, size: int) -> Iterator[int]:
-        """Of a size, by the line through both of each."""
+        """Yields the requests of a step of this size, by the lines through two known sizes."""
         share = (size - self.small.batch_size) / (self.large.batch_size - self.small.batch_size)
         for less, more in zip(self._fewer, self._more, strict=True):
             yield more if more < 0 else max(1, round(less + (more - less) * share))

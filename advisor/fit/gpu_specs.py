@@ -71,7 +71,7 @@ SPECS: Final = {
     "H200": GpuSpecs("NVIDIA H200", 4800, None, H200_SHEET),
     "B200": GpuSpecs("NVIDIA B200", 8000, None, B200_SHEET),
 }
-"""Of some of the names of `gpus.MEMORY_GIB`; of several boards the SXM one."""
+"""Data of GPUs, for some of the names in `gpus.MEMORY_GIB`; of several boards the SXM one."""
 
 
 def specs_of(name: str) -> GpuSpecs | None:

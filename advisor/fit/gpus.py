@@ -34,7 +34,7 @@ def _issue(path: str) -> str:
 
 
 def _line(mib: int) -> str:
-    """Of a line that torch prints of a device, found in public sources without an address."""
+    """Names the source: a line that torch prints of a device, seen in public without an address."""
     return f"torch's line of the device in public sources: total_memory={mib}MB"
 
 

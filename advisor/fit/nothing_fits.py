@@ -10,7 +10,7 @@ from .forecast import LEAST_CONTEXT_BYTES
 
 
 def too_small(answer: Estimate) -> tuple[TooSmall, ...]:
-    """Of the script as it is written; GPUs for which it is sure come first."""
+    """Groups the GPUs that are too small for the script as written, the sure ones first."""
     written = answer.forecasts[0]
     smallest = written.trials[0]
     fixed = _fixed_parts(written)

@@ -30,7 +30,7 @@ MAX_SAMPLES = 20_000
 
 
 class Sums(NamedTuple):
-    """Of an order's batches: means of a step."""
+    """Means over the steps of one order of batches: places for tokens, real tokens, seconds."""
 
     positions: float
     squares: float

@@ -17,9 +17,9 @@ from ...records import KeptTensors, RunRecord
 
 NUM_BLOCKS = 10
 BLOCK_STEPS = 16
-"""Of the first blocks; later ones are longer."""
+"""Steps of each of the first blocks; later blocks are longer."""
 READS = 16
-"""Of a block."""
+"""Memory readings of one block."""
 LEAST_RISE = 0.05
 """Over all blocks, as a share of the first low."""
 EVEN = 0.2
@@ -31,7 +31,7 @@ LASTING = 0.6
 MIN_STEPS = 30
 """With fewer steps between looks at the tensors that live nothing is said."""
 LEAST_TENSORS, LEAST_NODES = 0.5, 1.0
-"""Of tensors, and of nodes of a graph, that a step keeps."""
+"""Tensors, and nodes of autograd graphs, that a step must keep at least to be called a leak."""
 ALIKE = 3.0
 """Between looks a step keeps much the same: its rates differ by no more than this factor."""
 
@@ -94,7 +94,7 @@ class Blocks:
 
     @property
     def num_steps(self) -> int:
-        """Of a block."""
+        """Steps of one block."""
         return self.stride * READS
 
     def add(self, reading: int) -> bool:
@@ -113,12 +113,12 @@ class Blocks:
         return True
 
     def forget(self) -> None:
-        """What was read so far says nothing of what follows."""
+        """Drops the readings so far: they say nothing about what follows."""
         self.lows, self._reads = [], []
 
 
 class Keeping(msgspec.Struct, frozen=True):
-    """What each step keeps, by looks at the tensors that live.
+    """Tensors and bytes that each step keeps, by looks at the tensors that live.
 
     Attributes:
         tensors, nodes, more_bytes: a step.
@@ -133,7 +133,7 @@ class Keeping(msgspec.Struct, frozen=True):
 
 
 def keeping_of(looks: Sequence[KeptTensors]) -> Keeping | str | None:
-    """What steps keep; why it cannot be told; or `None` where they keep nothing.
+    """Finds what each step keeps; why that cannot be told; or `None` where steps keep nothing.
 
     How many tensors live does not depend on the batch size, so looks at several sizes count
     together.

@@ -27,7 +27,7 @@ LEAST_FACTOR = 0.5
 REACH = 4.0
 """Standard errors up to which sums of samples are looked at beyond the capacity."""
 CELLS = 400
-"""Of the grid on which sums of samples are computed."""
+"""Cells of the grid on which sums of samples are computed."""
 TAIL_SHARE = 0.1
 """The longest samples, from which the tail beyond is told."""
 MIN_TAIL = 20
@@ -197,7 +197,8 @@ def tail_share(census: LengthCensus, length: float) -> float:
 def _summed(
     law: LengthLaw, census: LengthCensus, size: int, most_bytes: float, epoch: Epoch
 ) -> Callable[[float], float]:
-    """The same of batches that hold the sum of their samples, up to such a limit."""
+    """Returns the chance, by limit in bytes, that a batch of an epoch exceeds it; batches hold the
+    sum of their samples."""
     most = most_bytes - law.fixed_bytes
     batches = max(
         1, epoch.num_samples // size if epoch.drop_last else -(-epoch.num_samples // size)

@@ -1,4 +1,4 @@
-"""What a law of memory may be wrong by, for a batch unlike those of its windows.
+"""How far a law of memory may be off, for a batch unlike those of its windows.
 
 The numbers of the law come from a few windows, each off by some noise. For a batch with the terms x
 (1, tokens, tokens x length), divided by its peak, the relative error has the variance
@@ -68,7 +68,8 @@ class LawError(NamedTuple):
 
 
 def error_of(law: LengthLaw, num_samples: float, length: float) -> LawError:
-    """Of a batch whose samples are as long as one another; of a law without windows its spread."""
+    """Finds the error for a batch of equally long samples; without windows it is the law's own
+    spread."""
     rows = [_row(law, *window) for window in law.windows]
     if not rows:
         return LawError(law.spread)

@@ -23,7 +23,7 @@ _TINY = 1e-12
 
 
 class Point(NamedTuple):
-    """What one window took.
+    """One window: its largest batch and the memory that it took.
 
     Attributes:
         num_samples, longest: of its batches, padded to the longest.
@@ -46,7 +46,7 @@ def terms_of(num_samples: float, longest: float) -> tuple[float, float, float]:
 
 
 def points_of(trials: Sequence[Trial]) -> list[Point]:
-    """Of the windows whose samples were chosen by length and that ran."""
+    """Takes the points from the windows that ran with samples chosen by their length."""
     return [
         Point(trial.inputs.chosen.num_samples, trial.inputs.chosen.longest, trial.memory.peak_bytes)
         for trial in trials

@@ -248,12 +248,12 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def turns(self) -> tuple[Turns, ...]:
-        """What sizes measured that took turns."""
+        """The readings of the trials in which sizes took turns."""
         return tuple(trial.turns for trial in self.ran if trial.turns is not None)
 
     @cached_property
     def search_turns(self) -> tuple[Turns, ...]:
-        """The same of the search alone."""
+        """The readings of the search's trials in which sizes took turns."""
         return tuple(
             trial.turns
             for trial in self.ran
@@ -271,7 +271,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def searched_speeds(self) -> Speeds:
-        """The same of the search alone."""
+        """How fast sizes are beside each other, by what the search timed alone."""
         return self._speeds_of(trial for trial in self.ran if trial.purpose == "search")
 
     def _speeds_of(self, trials: Iterable[Trial]) -> Speeds:
@@ -286,7 +286,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def searched(self) -> dict[int, Trial]:
-        """The same of the search alone, without sizes that may not be recommended.
+        """The search's trial that speaks for each size, without sizes that may not be recommended.
 
         What the search found does not change while it is being confirmed, except for sizes that
         are refused by then or turn out to take too much memory.
@@ -362,5 +362,5 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def answers(self) -> dict[object, Any]:
-        """Of functions that are asked `once`, by function."""
+        """Results of functions that are computed `once` for each record, by function."""
         return {}

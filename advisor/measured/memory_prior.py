@@ -21,9 +21,9 @@ DOUBT = 0.10
 AIM = 0.97
 """Share of what is left up to the target that the first step by the law shall fill."""
 REFUSED = 0.7
-"""The same of what lies between the first reading and a size that failed."""
+"""Share of the room between the first reading and a refused size that a step may fill."""
 CARE = 0.75
-"""The same where no size was tried."""
+"""Share of the room up to the target that a size may fill before any size was tried."""
 EXPLAINED = 1 / 3
 """With a smaller share of tensors in what the first reading has beyond the usual, the law sets no
 pace, only a bound."""

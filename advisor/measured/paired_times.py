@@ -70,7 +70,7 @@ def paired_times(communication: Communication) -> PairedTimes | None:
 
 
 def _alone(ranks: Sequence[RankPairs]) -> list[float]:
-    """Of the median rank: ranks on equal devices differ by noise, and none waits for another."""
+    """Seconds of the median rank in each step: equal devices differ by noise, and none waits."""
     steps = zip(*(rank.alone_s for rank in ranks), strict=False)
     return [median(values) for values in steps]
 

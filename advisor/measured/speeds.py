@@ -26,14 +26,14 @@ from ...records import DeviceInfo, Spread, Trial
 from ...spread import CONFIDENCE, student
 
 SURE = 0.98
-"""Of an interval that speaks for a change: one in a hundred lies above it by chance."""
+"""Confidence of an interval that speaks for a change: the truth lies above it once in a hundred."""
 TAILS = 4
 """Degrees of freedom of the noise; few, for a robust fit (Lange, Little and Taylor)."""
 SWEEPS = 10
 """Alternations between effects and variances; later ones move intervals by less than a tenth."""
 CLEAN = 4
-"""So many readings of a size in which nothing was held up make its others unnecessary: the least
-of which one that is far off stands out."""
+"""Undisturbed readings of a size that make its disturbed ones unnecessary: with fewer, one that is
+far off would not stand out."""
 LEAST_SHARE = 0.01
 """No step would have taken less than this share of its time."""
 ALONE = 0.1
@@ -205,7 +205,7 @@ class Speeds:
         )
 
     def _half_width(self, error: float, *sizes: int, confidence: float = CONFIDENCE) -> float:
-        """Of an interval of logs; what was expected counts as so many readings, or trials."""
+        """Half the width of an interval of logs; expected wander counts as further readings."""
         if all(map(self.took_turns, sizes)):
             num_free = min(self._counts[size] for size in sizes) - 1
         else:

@@ -82,7 +82,7 @@ def padding_of_an_epoch(record: RunRecord) -> dict[int, float]:
 
 
 def usual_steps(record: RunRecord, more: Iterable[int] = ()) -> Usual | None:
-    """Of all sizes that were counted; `None` where too little was.
+    """Finds the mean step of each size that was counted; `None` where too little was.
 
     Args:
         more: sizes that did not run, known only where samples are drawn at random.

@@ -204,7 +204,8 @@ class Budget:
         return self.trial_s(request) + self.reserve_s() <= self.left_s
 
     def has_room_beside(self, request: TrialRequest) -> bool:
-        """The same of a trial that times no size: it leaves as much for a second one, too."""
+        """Whether the budget has room for a trial that times no size, and for a second timed size
+        after it."""
         alone = len(self._times) == 1 and self._goal.kind != "memory"
         kept_s = RESERVE_SHARE * self._goal.budget_s if alone else 0.0
         return self.allows(request) and self.trial_s(request) + kept_s <= self.left_s

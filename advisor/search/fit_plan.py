@@ -27,7 +27,7 @@ CELL = 1.08
 FULL = 0.95
 """A size of this share of what the last slope says fits ends the search as well."""
 FULL_BY_LAW = 0.93
-"""The same where the law of steps on fake tensors says that nothing larger is to be expected."""
+"""The share that ends it where the law of steps on fake tensors expects nothing larger to fit."""
 HALFWAY = 0.6
 """After two readings above the target the next size goes no closer to the lower one of them."""
 AIM = 0.97
@@ -35,7 +35,7 @@ AIM = 0.97
 BEND = 1.15
 """Until two slopes agree, memory is taken to grow like the size to this power."""
 NEAR = 1.3
-"""So near the end a bend no longer matters."""
+"""Growth that is left up to the end below which a bend of the memory no longer matters."""
 MAX_GROWTH = 8.0
 """Growth over one size, as long as no slope is seen."""
 LEAST_GROWTH = 1.25

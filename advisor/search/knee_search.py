@@ -51,7 +51,7 @@ MAX_REFINEMENTS = 5
 COSTLY = 0.1
 """Beyond a size that lost already, a trial may cost this share of the budget."""
 TOO_COSTLY = 0.25
-"""So much no step up may cost: a smaller one leaves time to compare what it found."""
+"""Share of the budget that no step up may cost: a smaller one leaves time to compare."""
 ENOUGH = 0.5
 """The ratio of knee and best is known to this share of the tolerance: a size that is taken for one
 inside falls short by no more than half of what is allowed."""
@@ -60,7 +60,7 @@ MAX_REFUSED_ABOVE = 3
 DOUBTED_FALL = 1.05
 """A step that takes this many times as long as one of a larger size is doubted."""
 DIP = 0.95
-"""So is a throughput below this share of both its neighbours'."""
+"""A size whose throughput is below this share of both its neighbours' is doubted, too."""
 MAX_AGAIN = 4
 """Sizes of one search that are timed again."""
 SPEED_GOALS = ("throughput", "energy")

@@ -127,5 +127,5 @@ def counted(count: int) -> str:
 
 
 def of_all(count: int, pipeline: Pipeline) -> str:
-    """So many samples of all."""
+    """Words how many of all samples, "80 of 50,000 samples"."""
     return f"{format_count(count)} of {format_count(pipeline.num_samples or 0)} samples"

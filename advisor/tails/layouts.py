@@ -79,7 +79,7 @@ def layout_of(pipeline: Pipeline, batch_size: int | None = None) -> Layout | str
 
 
 def _weight(full_samples: int, last_samples: int) -> float:
-    """Of a sample in the last micro-step against the others."""
+    """Weight of a sample in the last micro-step relative to the others."""
     return full_samples / last_samples if 0 < last_samples < full_samples else 1.0
 
 
