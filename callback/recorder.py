@@ -44,7 +44,7 @@ COST_SHARE = 1000
 """A save may cost this part of the time until the next one, but for `LONGEST_SAVE_S`."""
 SAVE_RETRY_S = 1.0
 LAST_PIECES_S = 10.0
-"""So long a device is followed that still works on the steps of a training that is over."""
+"""How long to wait for a device that still finishes its last steps."""
 
 
 class Recorder:

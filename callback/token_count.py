@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ..probes.loader.token_meter import TokenMeter
 
 MAX_SHARE = 0.002
-"""Of the time of the training."""
+"""Share of the training time that counting may take."""
 FIRST = 4
-"""So many batches are counted at once, whatever they take."""
+"""Batches that are counted first, whatever that costs."""
 MAX_SIZES = 16
 NEVER = 1 << 62
 
@@ -116,7 +116,7 @@ class TokenCount:
             sums[1] += counted.real or 0
 
     def _mean(self, size: int, which: int, why_not: str) -> float | None:
-        """Of a batch."""
+        """Mean of one of the sums per batch of a size; `None` where unknown."""
         num = self._meters[size].num_batches
         return None if why_not or not num else self._sums[size][which] / num
 

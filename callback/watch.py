@@ -63,7 +63,7 @@ class Watch:
 
     @property
     def facts(self) -> Facts:
-        """Of the run that was begun."""
+        """Facts about the loop of the run that was begun."""
         assert self._facts is not None
         return self._facts
 
@@ -152,7 +152,7 @@ class Watch:
         )
 
     def html(self) -> str:
-        """The same for a notebook's cell; while the run goes on, how far it is."""
+        """Returns the answer as HTML for a notebook; while the run goes on, how far it is."""
         from ..reports.builder.observed import build_watched
         from ..reports.html.notebook import render
 
