@@ -166,7 +166,7 @@ def _processes() -> dict[int, Process]:
 
 
 def _start_of(path: str) -> bytes:
-    """Of a small file, without what a file object costs."""
+    """Reads the first 4 KiB of a small file, without what a file object costs."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, 4096)

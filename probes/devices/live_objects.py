@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 MAX_BLOCKS = 30_000_000
-"""Of the interpreter's memory, at least one for each object: with more no list is made."""
+"""Memory blocks of the interpreter, at least one for each object: with more no list is made."""
 MAX_OBJECTS = 3_000_000
-"""That are looked at; more would hold a training up."""
+"""Objects that are looked at, at most; more would hold a training up."""
 MAX_S = 2.0
-"""That a look takes; checked between its parts."""
+"""Seconds that a look takes at most; checked between its parts."""
 STRIDE = 1 << 16
 
 

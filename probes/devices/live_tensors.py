@@ -23,7 +23,7 @@ from .live_objects import Bound, objects_of
 MOST_NODES = 20_000
 """Nodes of graphs that are counted at most."""
 FEW = 5
-"""So many new tensors are asked what holds them."""
+"""New tensors whose holder is searched for: each search walks all objects once more."""
 LONG = 8
 """A container with fewer entries is not what keeps a tensor a step."""
 

@@ -25,7 +25,7 @@ A little is enough to matter: threads that wait for each other at barriers all w
 lost its core.
 """
 STOLEN_CORES = 0.05
-"""So much taken by a hypervisor or held back by a quota is a cause: nobody else takes that."""
+"""Cores' worth of time taken by a hypervisor or a quota that is a cause: nobody else takes that."""
 MIN_WALL_S = 0.05
 MIN_TAKEN_S = 0.05
 """The kernel counts in ticks of 10 ms; fewer than five say nothing."""

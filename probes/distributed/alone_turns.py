@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 MOST_RANKS = 8
-"""Of more ranks the turns take too long."""
+"""With more ranks the turns take too long."""
 PATIENCE = 20
-"""So many ordinary steps, and this long at least, a rank waits for the turn of another."""
+"""Ordinary steps that a rank waits for the turn of another, but at least `LEAST_PATIENCE_S`."""
 LEAST_PATIENCE_S = 2.0
 TALKS = "the ranks wait for each other in the step itself: none can make one alone"
 

@@ -1,4 +1,4 @@
-"""The same decision at the same step on every rank: rank 0 takes it for all.
+"""Keeps the ranks in step: all take the decision of rank 0 at the same step.
 
 Lives in the worker. Between two optimizer steps every rank waits until all have arrived, so that
 a measured step begins on all of them together; the wait is outside the measured time.

@@ -154,7 +154,7 @@ def dial_supervisor(
 
 
 def dial_starter(lockstep: Lockstep) -> Channel:
-    """The same of a rank that the script started itself, on one host with all others."""
+    """Connects a rank that the script started itself; all ranks are on one host."""
     return dial_supervisor(
         lockstep, rank=lockstep.rank, world_size=lockstep.world_size, local_rank=lockstep.rank
     )

@@ -68,12 +68,12 @@ class RankedWorker(ABC):
     @property
     @abstractmethod
     def pid(self) -> int:
-        """Of the process that stands for the script."""
+        """Id of the process that stands for the script."""
 
     @property
     @abstractmethod
     def versions(self) -> Versions | None:
-        """Of that process."""
+        """Versions that this process told."""
 
     @property
     @abstractmethod
@@ -255,7 +255,7 @@ def cause_of(gone: Mapping[int, WorkerGone]) -> tuple[int, WorkerGone]:
 
 
 def with_rank(rank: int, gone: WorkerGone) -> WorkerGone:
-    """The same, saying which rank it was."""
+    """Returns the failure with its rank in the detail."""
     return WorkerGone(gone.outcome, f"rank {rank}: {gone.detail}", gone.message)
 
 

@@ -181,12 +181,12 @@ class SelfStarted(RankedWorker):
 
     @property
     def pid(self) -> int:
-        """Of the process that started the ranks."""
+        """Id of the process that started the ranks."""
         return self._worker.pid
 
     @property
     def versions(self) -> Any:
-        """Of the process that started the ranks."""
+        """Versions that the process which started the ranks told."""
         return self._worker.versions
 
     @property

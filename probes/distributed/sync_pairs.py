@@ -247,8 +247,8 @@ class Stretch(NamedTuple):
 LONG = Stretch(1, 1)
 SHORT = Stretch(2, 4)
 SHORTEST = Stretch(4, 12)
-"""Of shorter steps more are made: what is done between two stretches would be a part of them, and
-the scheduler moves processes once in some milliseconds."""
+"""Stretches have more steps where steps are short: else what is done between two stretches would be
+a part of them, and the scheduler moves processes once in some milliseconds."""
 
 SHORT_STEP_S, SHORTEST_STEP_S = 0.05, 0.01
 """Steps below these seconds are short, or the shortest."""

@@ -17,9 +17,9 @@ from ..source.call_site import user_call_site
 from .optimizers import ScriptUpdate
 
 SHOWN_VALUES = 256
-"""Of each parameter, at most so many are compared."""
+"""Values of each parameter that are compared, at most."""
 MOST_NODES = 200_000
-"""Of a graph, so many are looked at; a model of any size has fewer."""
+"""Nodes of a graph that are looked at, at most; a model of any size has fewer."""
 MOST_PASSES = 1000
 """Passes without an update after which those that come are looked at as if they were the first."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter)

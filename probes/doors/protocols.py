@@ -63,7 +63,8 @@ class FoundLoop:
 
     @property
     def num_queued(self) -> int:
-        """The same where they are several; one is taken up by the steps before those that count."""
+        """Batches ahead of their steps where there are several; the steps before those that count
+        take one."""
         return self.num_ahead if self.num_ahead > 1 else 0
 
 
@@ -81,7 +82,7 @@ class Door(Protocol):
         """
 
     def resize(self, batch_size: int) -> None:
-        """The same inside a trial whose sizes take turns."""
+        """Changes the size inside a trial whose sizes take turns."""
 
     def inputs(self) -> InputSize | None:
         """How the batches of the trial that ends now varied; `None` where nothing tells."""
@@ -162,7 +163,7 @@ class StepListener(Protocol):
         """An optimizer stepped on a batch of another loader, whose size is the script's own."""
 
     def no_step(self, num_fetches: int, caught_errors: CaughtErrors) -> None:
-        """So many batches of the asked size went in, and no optimizer stepped.
+        """The loop took `num_fetches` batches of the asked size, and no optimizer stepped.
 
         Args:
             caught_errors: what the script caught meanwhile and kept to itself.

@@ -42,7 +42,7 @@ TO_FP32 = (
 )
 """AT_FORALL_FP32_SET_OPT_DTYPE: they get fp32 as the type of their result where none is given."""
 PROMOTED = ("addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "tensordot")
-"""Of AT_FORALL_PROMOTE, those that the CPU leaves as they are: they take the widest type given."""
+"""Those of AT_FORALL_PROMOTE that the CPU leaves as they are: they take the widest type given."""
 KEY = "AutocastCPU"
 
 _library: list[Any] = []
@@ -70,7 +70,7 @@ def use_cuda_autocast() -> None:
 
 
 def _operation(name: str) -> Any:
-    """Of torch's by its name; `None` if this torch has none."""
+    """Finds an operation of torch by its name; `None` if this torch has none."""
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
 

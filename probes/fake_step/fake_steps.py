@@ -117,7 +117,7 @@ class FakeSteps:
 
     @property
     def num_held(self) -> int:
-        """So many requests, the first, are of what lived before the last step."""
+        """How many of the requests, the first ones, are for what lived before the last step."""
         return self._num_held
 
     @property
@@ -160,7 +160,7 @@ class FakeSteps:
 
     @property
     def requests(self) -> tuple[int, ...]:
-        """Of the last step; see `StorageCount`."""
+        """Requests for memory of the last step; see `StorageCount`."""
         return tuple(self._count.requests)
 
     @property
@@ -263,7 +263,7 @@ class FakeSteps:
             self._entered.enter_context(self._autocast)
 
     def _origin(self) -> Origin:
-        """Of a tensor that begins to live."""
+        """Finds where a tensor that begins to live was made."""
         origin = origin_here(in_optimizer=self._depth > 0)
         logits = self._count.number_of_key(origin.loss_input)
         if logits is not None:
@@ -328,7 +328,7 @@ class FakeSteps:
         return gradients
 
     def _note_states(self) -> list[torch.Tensor]:
-        """Of the optimizers that stepped; most keep one of each parameter."""
+        """Returns the states of the optimizers that stepped; most keep one for each parameter."""
         states = []
         for each in self._states():
             for key, state in each.items():
@@ -338,7 +338,7 @@ class FakeSteps:
         return states
 
     def _numbers_of(self, tensors: Iterable[torch.Tensor]) -> list[int]:
-        """Of the requests for these, each once."""
+        """Returns the numbers of the requests for these tensors, each once."""
         numbers = (self._count.number_of(tensor) for tensor in tensors)
         return list(dict.fromkeys(number for number in numbers if number is not None))
 

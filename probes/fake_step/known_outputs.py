@@ -27,7 +27,7 @@ OWN_TAGS = {
     torch.Tag.data_dependent_output,
     torch.Tag.dynamic_output_shape,
 }
-"""Of operations that change the shape of what they are given, or look into it."""
+"""Tags of operations that change the shape of their inputs, or whose output depends on values."""
 CONSTANTS = ("lift", "lift_fresh", "lift_fresh_copy", "_local_scalar_dense")
 """Operations on tensors whose contents the mode knows."""
 UNKNOWN: Any = object()
@@ -230,7 +230,7 @@ def tensors_of(arguments: Iterable[Any]) -> list[torch.Tensor]:
 
 @cache
 def name_of(func: Any) -> str:
-    """Of an operation, without its namespace if that is torch's own, and without its overload."""
+    """Name of an operation, without its overload and without torch's own namespace."""
     name: str = func.name()
     return name.removeprefix("aten::").split(".")[0]
 

@@ -24,7 +24,7 @@ from .known_outputs import KnownOutputs, name_of, tensors_of
 from .storage_count import is_shared
 
 REAL_BYTES = 64 << 20
-"""Of parameters and buffers that are real: small models are left alone."""
+"""Bytes of parameters and buffers that stay real, so that small models are left alone."""
 LEAST_NUMBERS = 1 << 16
 """Smaller tensors are always real."""
 MOST_FRAMES = 12

@@ -43,7 +43,7 @@ class Origin(NamedTuple):
 
 
 def origin_here(*, in_optimizer: bool) -> Origin:
-    """Of a tensor that the code which calls this is about to return.
+    """Finds the origin of a tensor that the code which calls this is about to return.
 
     Args:
         in_optimizer: whether an optimizer steps; a closure that it calls has gradients enabled.

@@ -114,7 +114,7 @@ class OtherOptimizer:
 
     @property
     def states(self) -> list[Any]:
-        """Of the steps so far."""
+        """States of the stand-in optimizers after the steps so far."""
         return [other.state for other in self._others.values()]
 
     def before(

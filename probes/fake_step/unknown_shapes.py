@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 
 def _packed(given: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> Any:
-    """Of `pack_padded_sequence`: the steps of all sequences, and how many take part in each."""
+    """Output of `pack_padded_sequence`: steps of all sequences, how many take part in each."""
     samples, steps = given.shape[:2] if batch_first else (given.size(1), given.size(0))
     with torch.utils._python_dispatch._disable_current_modes():
         known = torch.full((samples,), steps) if isinstance(lengths, FakeTensor) else lengths
@@ -34,7 +34,7 @@ def _aligned(
     *_rest: Any,
     **_named: Any,
 ) -> Any:
-    """Of a CTC loss: it keeps the score of each place of each target at each step."""
+    """Output of a CTC loss: it keeps the score of each place of each target at each step."""
     steps, samples = scores.shape[:2]
     longest = targets.size(-1)
     if isinstance(target_lengths, (list, tuple)):
@@ -80,7 +80,8 @@ BOUNDED: dict[str, Callable[..., Any]] = {
 }
 """By the name of the operation: what it returns of its arguments."""
 OF_SPARSE: dict[str, Callable[..., Any]] = {"_coalesce": _merged, "clone": _copied}
-"""The same where its first argument is sparse: torch's own forms lose the entries."""
+"""Results of operations whose first argument is sparse, by name: torch's own forms lose the
+entries."""
 
 
 def bounded(name: str, args: Any) -> Callable[..., Any] | None:

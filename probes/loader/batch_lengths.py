@@ -15,7 +15,7 @@ NO_LENGTH = "no part of a batch is known to have a length: there are no token id
 
 
 def lengthened(batch: Any, carriers: Mapping[Path, int], length: int, empty: Empty) -> Any:
-    """The same samples with another length, for a step whose numbers mean nothing.
+    """Returns the samples with another length, for a step whose numbers mean nothing.
 
     The length is that of most parts of whole numbers. Every axis of that length changes, but for
     the one of the samples. Whole numbers come again and again, other tensors have no contents.

@@ -77,7 +77,7 @@ def uneven_carriers(batch: Any, other: Any, num_samples: int) -> dict[Path, int]
 def scaled_to(
     num_samples: int, own: int, batch: Any, carriers: Mapping[Path, int], empty: Empty
 ) -> Any:
-    """The same as `grown_to` by such carriers, each in proportion; the object is a copy.
+    """Grows a batch as `grown_to` does, but by such carriers, each in proportion; returns a copy.
 
     Whole numbers that come again are counted on: they are places of nodes or graphs, unless there
     is one for each sample.

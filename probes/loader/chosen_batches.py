@@ -19,9 +19,9 @@ from .cycled_dataset import CycledDataset
 from .sample_lengths import SampleLengths, measure
 
 NEAR = 50
-"""Of the samples in order of length such a part counts as being of one length."""
+"""One part in so many of the samples, in order of length, counts as being of one length."""
 MOST_BATCHES = 20_000
-"""Of one pass of a batch sampler so many are looked at."""
+"""Batches of one pass of a batch sampler that are looked at, at most."""
 MOST_KINDS = 400
 """Lengths that a census keeps apart; of more, neighbours below the longest are joined upwards."""
 KEPT_APART = 100

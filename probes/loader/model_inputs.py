@@ -20,8 +20,8 @@ MAX_SHAPES = 16
 MAX_NODES = 64
 """Nodes of the autograd graph that are looked at behind a loss."""
 DEPTH = 4
-"""Of lists, mappings and objects in what a module is given; PyTorch Geometric's graphs are so deep.
-"""
+"""Levels of lists, mappings and objects that are searched for tensors in a module's inputs; PyTorch
+Geometric's graphs need them."""
 
 
 class ModelInputs:

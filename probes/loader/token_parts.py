@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 MAX_PARTS = 24
 MAX_DEPTH = 3
 MAX_ITEMS = 32
-"""Of a list so many items are looked at while a step is timed."""
+"""Items of a list that are looked at while a step is timed, at most."""
 MASK_NAMES = ("attention_mask", "input_mask")
 """1 where a token is real."""
 PADDING_NAMES = ("key_padding_mask", "src_key_padding_mask")

@@ -17,9 +17,10 @@ MAX_STEPS = 200
 MAX_DEPTH = 64
 """Frames that are looked through for a loop, from the outermost."""
 KEPT = 0.25
-"""Of what a step asks for, the share that it may keep: layers keep most until the backward."""
+"""Share of the memory asked for that a step may keep: layers keep most until the backward."""
 RISEN, AT_FLOOR = 0.5, 0.02
-"""Of the range from the floor to the top: memory is far above it, and at it."""
+"""Shares of the range from the floor to the top: memory above the first has risen, at or below the
+second it is back at the floor."""
 _LATE = {"backward", "optimizer"}
 TOP = 10
 _NAMES = (
@@ -175,7 +176,7 @@ def _floor(events: Sequence[Event], levels: Sequence[int]) -> list[int]:
 
 
 def _what(event: Event) -> tuple[str, int]:
-    """What an allocation is recognised by: its line, and its size where that is not known."""
+    """Tells allocations apart: by their line, and by their size where the line is not known."""
     return event.stack.line, 0 if event.stack.line else event.size
 
 

@@ -63,7 +63,8 @@ _REFUSED = re.compile(
 """The words of one refusal, lower case."""
 
 _NO_ROOM = "no space left on device"
-"""Of a disk or of /dev/shm (`unable to allocate shared memory(shm) for file </torch_...>`)."""
+"""Text of a full disk or a full /dev/shm (`unable to allocate shared memory(shm) for file
+</torch_...>`)."""
 
 _PERHAPS = (
     "cublas_status_not_initialized",
@@ -232,7 +233,7 @@ def last_refusal(log: str) -> str:
 
 
 def _last_refusal(lines: list[str]) -> str:
-    """The same of one rank's lines."""
+    """Finds the last refusal in the lines of one rank; empty without one."""
     other = False
     for line in reversed(lines):
         words = _WHAT.sub(r"\1", line).strip()

@@ -77,7 +77,7 @@ def user_call_site() -> SourceLine | None:
 
 
 def user_call_sites() -> tuple[SourceLine, ...]:
-    """The same, and the lines of the user's code from which it was reached, the nearest first."""
+    """The line that is being executed and the user's lines that led to it, the nearest first."""
     return tuple(islice(_user_lines(), DEEPEST))
 
 

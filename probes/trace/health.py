@@ -23,7 +23,7 @@ from .steps import UNKNOWN, HostSteps, host_steps, launch_calls
 FAR_NS = 1_000_000_000
 """An event of time zero is wrong where the next one comes so much later."""
 LATEST_NS = 60_000_000_000
-"""So long after all that the host did no work of it begins: its time is of another clock."""
+"""GPU work that begins this long after all work of the host has a time of another clock."""
 TOLERATED = 0.05
 """Share of the GPU's events that may be wrong: the rest still carries a verdict."""
 OPEN = 0.02

@@ -20,7 +20,7 @@ from .step_evidence import StepEvidence
 LOST_SHARE = 0.02
 """A step that waited longer than this share of its time was disturbed."""
 LOST_S = 5e-5
-"""So much every step waits now and then: the kernel's own housekeeping."""
+"""Seconds that any step may wait now and then: the kernel's own housekeeping."""
 LONGER = 1.02
 """Where a sign alone proves no lost time (a tick of stolen time may be older, a GPU may go on
 without its host), the step must also be this much longer than the usual one."""
@@ -227,7 +227,7 @@ def _lost_s(step: TimedStep, *, needs_length: bool, usual_s: float) -> float:
 
 
 def rarely_slow(steps: Judged, held: Sequence[float] = ()) -> list[bool]:
-    """Of each step, whether it is one of the script's slow steps that come now and then.
+    """Tells for each step whether it is one of the script's slow steps that come now and then.
 
     Args:
         held: how much work each step's batches held beside the others'; a step with more of it

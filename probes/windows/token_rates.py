@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 MAX_STEPS = 48
-"""Of one trial so many steps are kept with what they held."""
+"""Steps of one trial that are kept with what their batches held, at most."""
 
 
 class StepMeans(NamedTuple):

@@ -39,7 +39,7 @@ def held_by(step: Step) -> Held:
 
 
 def mean_of(steps: Sequence[Held]) -> Held:
-    """Of the steps of one turn; unknown as soon as one of them is."""
+    """Mean of the steps of one turn; unknown as soon as one of them is."""
     return Held(*(_mean(values) for values in zip(*steps, strict=True))) if steps else NOTHING
 
 

@@ -14,7 +14,7 @@ FIRST_STEPS = 3
 """A process's first look comes after so many: the first step makes what the script holds from one
 step to the next, such as its loss with all nodes behind it, and an optimizer's state."""
 MOST_LOOKS = 4
-"""Of one process: more show nothing new, and each takes about a tenth of a second."""
+"""Looks in one process: more show nothing new, and each takes about a tenth of a second."""
 
 
 class KeptSteps:

@@ -13,9 +13,9 @@ from ..process.messages import Phase
 PERIOD_S = 0.2
 """Between two signs of life where no step time is taken."""
 QUIET_PERIOD_S = 5.0
-"""The same while steps are timed or profiled."""
+"""Seconds between two signs of life while steps are timed or profiled."""
 SILENCE_SHARE = 0.1
-"""Of the longest silence that is allowed: no period is longer than that."""
+"""Share of the longest allowed silence that no period between two signs exceeds."""
 QUIET: frozenset[Phase] = frozenset({"timing", "counting", "profiling"})
 """Phases whose steps are measured."""
 
