@@ -11,7 +11,7 @@ SCHEMA_VERSION = "1.1"
 
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
-"""Of samples, steps, ranks: at least one."""
+"""A number of samples, steps or ranks: at least one."""
 
 
 WIDE = 0.1

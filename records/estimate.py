@@ -57,7 +57,7 @@ class PeakSource(Record, frozen=True, kw_only=True):
 
     @property
     def num_bytes(self) -> int:
-        """Of all of them."""
+        """Total bytes."""
         return sum(self.roles.values())
 
 
