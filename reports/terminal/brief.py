@@ -28,7 +28,7 @@ SHOWN = (
 )  # fmt: skip
 """Columns of the table."""
 MOST_ROWS = 5
-"""Of a table in which no size is marked."""
+"""Rows that are shown of a table in which no size is marked."""
 
 
 def render(

@@ -8,7 +8,7 @@ from ...records import Estimate, TooSmall
 from ...units import format_bytes
 
 MOST = 0.55
-"""Of what is held, that is called most of it."""
+"""Share of the memory held from which on one part is called most of it."""
 MOST_NAMES = 6
 MOST_CHANGES = 5
 

@@ -95,7 +95,7 @@ def breakdown(row: SizeRow) -> dict[str, float] | None:
 
 
 def device_breakdown(profile: Profile, input_pct: float | None = None) -> dict[str, float] | None:
-    """The same of a profile alone.
+    """Percent of the step by what it was spent on, from a profile alone; `None` if not known.
 
     Args:
         input_pct: share of the step that waited for the loader, where that is known better than

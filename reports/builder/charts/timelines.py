@@ -19,7 +19,7 @@ QUANTITIES = (
     ("temperature_c", "Temperature", "°C", 1.0),
 )
 NUM_SHORT = 3
-"""Of these so many are shown where there are several devices."""
+"""Quantities, the first ones, that are shown where there are several devices."""
 
 
 def timelines(

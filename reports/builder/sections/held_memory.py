@@ -51,7 +51,7 @@ def held_section(held: HeldTensors, record: RunRecord) -> MemorySection:
 
 
 def held_sentence(held: HeldTensors) -> str:
-    """The same in one sentence."""
+    """Says in one sentence what tensors held memory."""
     when = "As memory was refused" if held.refused else f"Between two steps (after {held.step})"
     sizes = _sizes(held)
     parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes) or "nothing"

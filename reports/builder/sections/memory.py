@@ -44,7 +44,7 @@ def memory_sections(record: RunRecord) -> tuple[MemorySection, ...]:
 
 
 def memory_lines(record: RunRecord) -> MemoryLines | None:
-    """The same in few lines; `None` where nobody looked."""
+    """Says in few lines what filled the memory; `None` where nobody looked."""
     explained = record.explained
     if explained is None:
         return None

@@ -15,7 +15,7 @@ NAMES: Mapping[str, str] = {
     "backward": "temporaries of the backward pass",
     "optimizer's temporaries": "temporaries of the optimizer",
 }
-"""Of roles whose own name says too little."""
+"""Clearer names for roles whose own name says too little."""
 COLORS: Mapping[str, int] = {
     "kept from before": 8,
     "parameters": 1,

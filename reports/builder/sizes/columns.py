@@ -35,7 +35,7 @@ COUNTED = {
     "counters",
     "occupancy_pct": "occup.: occupancy while a multiprocessor has work, by the driver's counters",
 }
-"""The same where the driver counted it, and nothing need be estimated."""
+"""Legends of the columns that the driver counted, where nothing need be estimated."""
 IN_TURN = ", without the machine's drift where sizes took turns"
 GPU_SHARES = {
     "busy_pct": "busy",
