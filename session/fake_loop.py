@@ -18,9 +18,9 @@ from .run import Run
 
 WHY_NOT = "`batchadvisor run` measures what it takes, on the GPU itself."
 ENDED = "exit code 0"
-"""Of a script that went to its end."""
+"""Detail of a script that ran to its end."""
 MOST_STARTS = 4
-"""Of the script: steps that raise end its process."""
+"""Starts of the script at most: steps that raise end its process."""
 
 
 class CannotFakeError(Exception):

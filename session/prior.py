@@ -26,7 +26,7 @@ from .recording.record_writer import RecordWriter
 from .workers.worker_pool import WorkerPool
 
 SHARE = 1 / 8
-"""Of the budget: starting the script once more may cost so much, and so may the steps."""
+"""Share of the budget that starting the script once more may cost, and the steps as much again."""
 
 
 def predict_memory(workers: WorkerPool, writer: RecordWriter, display: Display) -> None:

@@ -349,7 +349,8 @@ BUDGET_SHARE = 1 / 16
 """A timed phase takes at most so long, and at most this share of the budget."""
 
 ENERGY_S = 1.25 * SHORTEST_S
-"""So long every size is timed where its energy counts, whatever the precision by then."""
+"""Seconds for which each size is timed where its energy counts, whatever the precision by then: a
+quarter more than the shortest window whose energy is told."""
 
 
 def order_of(

@@ -23,7 +23,7 @@ OPTIMIZERS: tuple[OptimizerKind, ...] = (
     "SGD",
 )
 LEAST_SHARE = 0.001
-"""Of the peak; a smaller difference is none."""
+"""Share of the peak below which a difference counts as none."""
 
 
 class Wanted(NamedTuple):
@@ -144,5 +144,5 @@ def _unknown(change: _Change, reason: str) -> WhatIf:
 
 
 def trial_at(forecast: Forecast, own: int) -> FakeTrial:
-    """Of this batch size, or the next larger one that was looked at."""
+    """The trial of this batch size, or of the next larger size that was looked at."""
     return next(trial for trial in forecast.trials if trial.batch_size >= own)

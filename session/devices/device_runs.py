@@ -41,10 +41,10 @@ from .outcome import Outcome, answer_of, last_error, twin_check
 END_S = 30.0
 """A run that was interrupted gets so long to save and leave."""
 CHECK_SHARE, WEAK_SHARE = 1 / 6, 1 / 3
-"""Of the budget, where devices are of one model: for the check of twins, and for the weak ones
+"""Shares of the budget for devices of one model: for the check of twins, and for the weak ones
 among them. Phases follow each other, and a budget bounds all of them."""
 RELAY_S = 5.0
-"""What a run that ended said last is waited for so long."""
+"""Seconds to wait for the last words of a run that has ended."""
 
 
 def run_devices(

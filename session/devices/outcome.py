@@ -44,7 +44,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return plan_split(self.record, self.answers, self.global_batch)
 
     def under(self, goal_of: Callable[[Goal], Goal], *, global_batch: int | None = None) -> Outcome:
-        """The same measurements under another goal.
+        """Returns the answers for the same measurements under another goal.
 
         Args:
             goal_of: the goal to ask, given that of a device's run.

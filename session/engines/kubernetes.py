@@ -58,7 +58,7 @@ class Probes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked(probes: Probes) -> Probes:
-    """The same, if Kubernetes takes its names.
+    """Returns the probes after checking that Kubernetes takes their names.
 
     Raises:
         UsageError: a name or label that it would refuse.

@@ -94,7 +94,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         return Script(self.script, self.arguments, self.module)
 
     def through(self, place: SizePlace) -> RunOptions:
-        """The same, with sizes that go in at that place."""
+        """Returns the options with the place through which sizes reach the script."""
         arguments = place.arguments or self.arguments
         return msgspec.structs.replace(self, door="template", arguments=arguments, place=place)
 
@@ -163,7 +163,7 @@ def check_same_script(options: RunOptions, resumed: RunRecord) -> None:
 
 
 def digest_of(options: RunOptions) -> str | None:
-    """Of the script's text; a module is looked for below the working folder."""
+    """Digest of the script's text; a module is looked for below the working folder."""
     try:
         text = Path(source_file(options.script_path, module=options.module)).read_bytes()
     except OSError:

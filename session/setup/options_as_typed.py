@@ -14,7 +14,7 @@ FLAGS = {
     *("--json", "--debug", "--keep-effective-batch", "--worst-case", "--dry-run", "--no-profile"),
     *("--stacks", "--quiet", "--verbose", "--template", "--workload", "-m"),
 }
-"""Of the options of `cli/run.py` those without a value; a test compares them."""
+"""Options of `cli/run.py` that take no value; a test compares them."""
 SHORT = {"-o": "--output", "-q": "--quiet", "-v": "--verbose"}
 
 
