@@ -37,7 +37,8 @@ cores idle and follow another line."""
 
 @once
 def judged(measurements: Measurements) -> dict[int, Trial]:
-    """What the search found, without sizes that could not be compared with the others in turn.
+    """The search's trials by size, without sizes that could not be compared with the others in
+    turn.
 
     The time of such a one was taken while the machine had a speed that the others never met: it
     says something only of a size above all of them, where it is surely faster for all that.

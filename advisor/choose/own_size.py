@@ -25,7 +25,7 @@ def against_own(measurements: Measurements, size: int) -> Spread | None:
 
 
 def standing(measurements: Measurements, size: int) -> Standing:
-    """What may be said of a size beside the script's own."""
+    """Compares a size with the script's own, as far as the measurements allow."""
     own, discovery = measurements.own_size, measurements.record.discovery
     if own is None:
         return "own unknown" if discovery is not None and discovery.why_own_unknown else "own"

@@ -91,7 +91,7 @@ def _refused(measurements: Measurements, advice: Advice) -> Advice:
 
 
 def _verdict(measurements: Measurements, observed: Observed, verdict: Verdict) -> Verdict:
-    """What looks like Python that runs, in a trace of a CPU, may be something else.
+    """Turns a verdict into "cannot tell" where a CPU's trace cannot tell Python from other causes.
 
     Waiting for other ranks is not in it, and neither is a core that was taken away.
     """
@@ -214,7 +214,7 @@ def _try(message: str, size: int, remedy: str) -> Finding:
 
 
 def tail_cases(pipeline: Pipeline | None) -> tuple[TailFinding, ...]:
-    """What the end of an epoch does in this pipeline, harmful cases only."""
+    """The harmful cases at the end of an epoch in this pipeline."""
     if pipeline is None:
         return ()
     return tuple(finding for finding in tails(pipeline).findings if finding.harmful)
@@ -357,7 +357,7 @@ def _headroom(measurements: Measurements, size: int) -> Headroom | str:
 def _by_held(
     observed: Observed | None, memory: Memory, size: int, left_bytes: int
 ) -> Headroom | None:
-    """What lies between the steps does not grow with the batch, what is freed does."""
+    """Tells how far the size can grow: bytes held between steps stay, those freed grow with it."""
     held = observed.held_bytes if observed is not None else None
     if held is None or memory.allocated_bytes is None or memory.allocated_bytes <= held:
         return None

@@ -305,7 +305,7 @@ def _damaged(measurements: Measurements) -> list[Finding]:
 
 
 def _left_out(measurements: Measurements) -> list[Finding]:
-    """What of a trace cannot have been; its shares are of the rest."""
+    """Names the events of a trace that were left out as impossible; its shares are of the rest."""
     return [
         Finding(
             rule="trace.left_out",

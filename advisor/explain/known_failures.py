@@ -15,7 +15,7 @@ from ..measured.refused import not_of_the_size, request_of, taken_by, worked_asi
 
 
 class KnownFailure(msgspec.Struct, frozen=True):
-    """What an exception says went wrong.
+    """A known cause of an exception.
 
     Attributes:
         what: in a few words.
@@ -189,7 +189,7 @@ def _apart(got: str, expected: str) -> KnownFailure | None:
 def known_refusal(
     detail: str, aside: str = "", *, batch_size: int | None, device_bytes: int | None
 ) -> KnownFailure | None:
-    """What refused memory where it is not the size that asked for too much; else `None`.
+    """Finds who refused memory where the size did not ask for too much; else `None`.
 
     Args:
         aside: the batch that was worked on, if not one of the size.
@@ -212,7 +212,7 @@ def known_refusal(
 def failure_of(
     trial: Trial, device: DeviceInfo | None, *, smaller_ran: bool
 ) -> KnownFailure | None:
-    """What is known of a trial's failure."""
+    """Finds the known cause of a trial's failure."""
     if trial.outcome != "out_of_memory":
         return known_failure(
             trial.detail, trial.batch_size, trial.largest_tensor, smaller_ran=smaller_ran

@@ -84,7 +84,7 @@ def _longest_first(words: str) -> Finding:
 
 
 def _by_law(measurements: Measurements, risk: LengthRisk) -> Finding:
-    """What the longest batch takes by the law, and how often that is too much."""
+    """States the memory of the longest batch by the law, and how often an epoch exceeds it."""
     law, longest = risk.law, risk.census.lengths[-1]
     sizes = sorted(
         measurements.sizes_that_ran | {trial.batch_size for trial in measurements.failed}

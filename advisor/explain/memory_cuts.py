@@ -189,7 +189,7 @@ def _much(num_bytes: int, device: SnapshotDevice) -> bool:
 
 
 def _parts(device: SnapshotDevice) -> Iterable[MemoryCut]:
-    """What the optimizer holds at the end, and what the forward held at the peak."""
+    """Cuts of the optimizer's memory at the end, and of the forward pass's at the peak."""
     held = _bytes_of(device.categories, "optimizer")
     whole = sum(share.num_bytes for share in device.categories)
     if held >= max(SHARE_BYTES, OPTIMIZER_SHARE * whole):

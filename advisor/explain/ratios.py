@@ -40,7 +40,7 @@ def beside(because: Because, what: str) -> str:
 
 
 def against_own(choice: Choice, native: Choice, ratio: Spread | None, rate: str) -> str:
-    """What a size gains over the script's own; empty where one of them was not timed.
+    """Words how much a size gains over the script's own; empty where one of them was not timed.
 
     Args:
         ratio: of the two in a comparison; `None` without one.

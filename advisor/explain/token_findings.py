@@ -45,7 +45,7 @@ class GroupedByLength(torch.utils.data.Sampler):
 
 
 def estimates_at(measurements: Measurements, batch_size: int) -> OrderEstimates | None:
-    """What other orders would reach, where padding is high and a law of the steps tells."""
+    """Estimates other orders of the samples, where padding is high and a law of steps tells."""
     tokens = _tokens(measurements, batch_size)
     if tokens is None or not _is_high(measurements, batch_size, tokens):
         return None
@@ -112,7 +112,7 @@ def _is_high(measurements: Measurements, size: int, tokens: Tokens) -> bool:
 
 
 def _predicted(estimates: OrderEstimates | None) -> list[str]:
-    """What the law of the steps says of each order that it knows, as an estimate."""
+    """Words the rate that the law of the steps predicts for each order, as an estimate."""
     if estimates is None:
         return []
     said = [

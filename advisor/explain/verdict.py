@@ -29,7 +29,7 @@ from .verdict_from_times import by_times
 
 
 def verdict_at(measurements: Measurements, batch_size: int, law: TimeLaw | None) -> Verdict:
-    """What limits the step at `batch_size`."""
+    """Finds what limits the step at `batch_size`."""
     sizes = measurements.best_timed
     trial = sizes.get(batch_size)
     if trial is None or trial.step_s is None:
@@ -80,7 +80,7 @@ def verdict_of(
     num_cores: int | None = None,
     gpu: bool = False,
 ) -> Verdict:
-    """What limits a step.
+    """Finds what limits a step.
 
     Args:
         profile: what a trace of it showed.

@@ -26,7 +26,7 @@ def by_times(
     scaling: Scaling,
     workers: Workers,
 ) -> Verdict:
-    """What limits a step.
+    """Finds what limits a step.
 
     Args:
         profile: what a trace showed, operators of a CPU for example.

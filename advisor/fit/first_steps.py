@@ -14,7 +14,7 @@ NUM_STEPS = 3
 
 
 class Held(NamedTuple):
-    """What lived before a step.
+    """Memory that lived before a step.
 
     Attributes:
         num: so many of the step's requests, the first, are of it.

@@ -127,7 +127,7 @@ CONTEXTS_MIB: Final = {
     "Volta": (320, _issue("pytorch/pytorch/issues/28394")),  # a Titan V, CUDA alone
     "Ada": (426, _issue("unslothai/unsloth-zoo/pull/1053")),  # torch 2.10, CUDA 13.0
 }
-"""What CUDA's context was seen to take before any work, by architecture, and where. Others: not
+"""MiB that CUDA's context was seen to take before any work, by architecture, and where. Others: not
 known. Libraries and their workspaces come to it."""
 _NO_HELP = frozenset({"NVIDIA", "GEFORCE", "TESLA", "RTX", "AMD", "INSTINCT"})
 """Words of names that tell no card from another."""

@@ -46,7 +46,7 @@ def fits_nowhere(written: Forecast) -> bool:
 
 
 def _fixed_parts(written: Forecast) -> dict[PeakRole, int]:
-    """What lives at once in the optimizer's step whatever the batch."""
+    """Bytes that live at once in the optimizer's step whatever the batch, by their use."""
     first = written.trials[0]
     kept = min(trial.at_peak.get("kept from before", 0) for trial in written.trials)
     parts: dict[PeakRole, int] = {

@@ -39,7 +39,7 @@ class Sums(NamedTuple):
 
 
 def order_estimates(measurements: Measurements, size: int) -> OrderEstimates | str:
-    """What each order would reach at a size; why nothing is predicted."""
+    """Estimates the rate of each order at a size; a text says why nothing is predicted."""
     discovery = measurements.record.discovery
     if discovery is None or not draws_at_random(discovery.primary):
         return "the script's batches are not drawn at random"

@@ -36,7 +36,7 @@ FATTEST = 0.9
 
 
 class Epoch(NamedTuple):
-    """What one epoch draws.
+    """How one epoch draws its samples.
 
     Attributes:
         num_samples: drawn in an epoch.

@@ -114,7 +114,7 @@ _KERAS: dict[str, Setup] = {
     "Keras on tensorflow, MultiWorkerMirroredStrategy": "multi-worker-mirrored",
     "Keras on tensorflow, TPUStrategy": "tpu",
 }
-"""What stands in the place of a sampler behind the Keras door."""
+"""Setups by the name that the Keras door gives in place of a sampler's."""
 
 
 def unknown_reason(discovery: Discovery, batch_size: int) -> str:

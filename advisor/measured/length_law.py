@@ -35,12 +35,12 @@ class Point(NamedTuple):
 
     @property
     def terms(self) -> tuple[float, float, float]:
-        """What the three numbers of the law are multiplied with."""
+        """Factors of the law's three numbers: 1, tokens, tokens x length."""
         return terms_of(self.num_samples, self.longest)
 
 
 def terms_of(num_samples: float, longest: float) -> tuple[float, float, float]:
-    """What the three numbers of the law are multiplied with, of a batch padded to its longest."""
+    """Factors of the law's three numbers, for a batch padded to its longest sample."""
     tokens = float(num_samples * longest)
     return 1.0, tokens, tokens * longest
 

@@ -1,4 +1,4 @@
-"""What an epoch's lengths mean for the memory of each size: the law, the lengths, the chance."""
+"""The chance that a size runs out of memory at an epoch's lengths: its law and its lengths."""
 
 from __future__ import annotations
 

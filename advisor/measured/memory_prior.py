@@ -1,4 +1,4 @@
-"""What steps on fake tensors say of memory, and how the first real peaks correct it.
+"""The law of memory from steps on fake tensors, and how the first real peaks correct it.
 
 Tensors are not all that a process takes. What a reading has beyond them is there at any size, or it
 grows with them: readings = offset + ratio x law, and two of them tell both.
@@ -36,7 +36,7 @@ APART = 0.1
 
 
 class Kind(NamedTuple):
-    """What readings of a kind of device have beside tensors.
+    """Memory that readings of a kind of device have beside tensors.
 
     Attributes:
         least_ratio, most_ratio: bytes that a reading is taken to grow for a byte of tensors.
@@ -110,7 +110,7 @@ class Prior(msgspec.Struct, frozen=True):
 
 
 class Correction(msgspec.Struct, frozen=True):
-    """What real peaks say of the law: they are offset_bytes + ratio x law.
+    """The law of memory corrected by real peaks: these are offset_bytes + ratio x law.
 
     Attributes:
         sizes: whose peaks it follows from; with one, the ratio is 1.

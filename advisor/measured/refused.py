@@ -1,4 +1,4 @@
-"""What a refusal of memory says in numbers: what was asked for, and who holds the device."""
+"""The numbers in a refusal of memory: the bytes asked for, and who holds the device."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def others_bytes(self) -> int:
-        """What all others held."""
+        """Bytes that all other processes held."""
         return sum(held for _, held in self.others)
 
     def is_absurd(self, batch_size: int | None, device_bytes: int | None) -> bool:

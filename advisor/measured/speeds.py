@@ -294,7 +294,7 @@ def _fitted(readings: Sequence[Reading], places: dict[int, int], wander: Wander)
 
 
 def speeds_of(trials: Iterable[Trial], wander: Wander) -> Speeds:
-    """What trials say of their sizes, windows by themselves and turns alike."""
+    """Finds how fast sizes are beside each other, from windows of one size and from turns alike."""
     trials = tuple(trials)
     unsure: dict[int, float] = {}
     for turns in (trial.turns for trial in trials if trial.turns is not None):
@@ -311,7 +311,7 @@ def _speeds(
 
 
 def readings_of(trials: Sequence[Trial]) -> list[Reading]:
-    """What trials read; of a size with clean readings enough only these."""
+    """Takes the readings of trials; of a size with enough undisturbed ones only these."""
     windows = [reading for trial in trials for reading in _window(trial)]
     by_size = {trial.batch_size: trial for trial in trials if trial.kind == "timed"}
     turns = [reading for trial in trials for reading in _in_turn(trial, by_size)]

@@ -1,4 +1,4 @@
-"""What another batch size does to the training: counts that follow, and rules of thumb."""
+"""Changes in a training with another batch size: counts that follow, and rules of thumb."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _other_steps(discovery: Discovery, trials: Iterable[Trial]) -> str:
 def training_of(
     discovery: Discovery, batch_size: int, *, keep: bool, num_ranks: int = 1
 ) -> Training:
-    """What `batch_size` does to the training.
+    """Finds how the training changes with `batch_size`.
 
     Args:
         keep: the accumulation shall keep the script's effective batch.

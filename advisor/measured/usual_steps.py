@@ -1,4 +1,4 @@
-"""What a step of a size holds on average over an epoch, whatever the few steps of a trial held.
+"""The mean step of a size over an epoch, whatever the few steps of a trial held.
 
 Two ways. Where batches hold as many positions as samples drawn at random would need, from the
 lengths that all trials saw: each batch is as wide as the longest of its samples. Else (grouped,
@@ -191,7 +191,7 @@ def _drawn(
 
 
 def _counted(trials: Iterable[Trial]) -> dict[int, CountedTokens]:
-    """What all batches of each size held, as far as they told it."""
+    """Sums over all counted batches of each size, as far as trials counted them."""
     parts: defaultdict[int, list[CountedTokens]] = defaultdict(list)
     for trial in trials:
         if not trial.ran:

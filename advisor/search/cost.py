@@ -107,7 +107,7 @@ class Budget:
         lasted_s = [trial.elapsed_s for trial in measurements.ran if trial.kind == "timed"]
         # The first one also pays for what is made once.
         self._least_step_s = min(lasted_s) / TIMED_STEPS if len(lasted_s) > 1 else 0.0
-        """What a step of a timed trial cost at least, as timing goes on until it is sure."""
+        """Seconds that a step of a timed trial cost at least: timing goes on until it is sure."""
         self._fits_s = {
             trial.batch_size: trial.elapsed_s
             for trial in measurements.ran
@@ -213,7 +213,7 @@ class Budget:
 
 @once
 def budget_of(measurements: Measurements) -> Budget:
-    """What is left of the budget of a record."""
+    """The budget that a record has left."""
     return Budget(measurements)
 
 

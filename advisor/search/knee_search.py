@@ -343,10 +343,10 @@ def _ladder(sizes: dict[int, Trial]) -> list[int]:
 
 
 def _worth(measurements: Measurements) -> Callable[[Trial], float]:
-    """What the goal compares sizes by."""
+    """The quantity by which the goal compares sizes."""
     return _per_joule if measurements.goal.kind == "energy" else throughput
 
 
 def _per_joule(trial: Trial) -> float:
-    """What the goal `energy` grows by; throughput where no energy was measured."""
+    """Samples per joule; throughput where no energy was measured."""
     return samples_per_joule(trial) or throughput(trial)

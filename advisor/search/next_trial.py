@@ -1,4 +1,4 @@
-"""What to run next: a pure function of the record.
+"""Decides what to run next: a pure function of the record.
 
 The same record gives the same answer, which is what lets a run be resumed and several ranks
 agree. Time is no exception: what was spent stands in the record.
@@ -83,7 +83,7 @@ def next_trial(record: RunRecord) -> TrialRequest | Done:
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What a search takes, roughly, said before it starts.
+    """A rough forecast of the search, said before it starts.
 
     Attributes:
         num_sizes, num_steps: as a rule; fewer sizes where the budget has no more.

@@ -1,4 +1,4 @@
-"""What follows from a plan over GPUs of several types, in words."""
+"""Findings on a plan over GPUs of several types, in words."""
 
 from __future__ import annotations
 

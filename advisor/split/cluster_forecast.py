@@ -52,7 +52,7 @@ def forecast_of(
 
 
 class _World:
-    """What all points share."""
+    """The link and the samples that all points of a forecast share."""
 
     def __init__(self, link: Link, num_samples: int | None) -> None:
         self._link = link

@@ -143,7 +143,7 @@ def option_of(
     sync: Sync,
     factor: float,
 ) -> PlanOption:
-    """What a way to divide a step is predicted to do.
+    """Predicts the step of one way to divide it.
 
     Args:
         cards: of the GPUs that take part.

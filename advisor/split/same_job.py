@@ -85,7 +85,7 @@ def why_not_one_job(records: Sequence[Named]) -> str:
 
 
 def differences(records: Sequence[Named]) -> tuple[Finding, ...]:
-    """What differs between records that can be compared."""
+    """Lists the differences between records that can be compared."""
     findings = []
     for rule, what, value, remedy in _DIFFERENCES:
         groups: dict[object, list[str]] = {}

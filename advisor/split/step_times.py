@@ -107,7 +107,7 @@ def _speed_ratio(run: DeviceRun) -> tuple[float | None, str]:
 
 
 def _checked(run: DeviceRun) -> dict[int, Spread]:
-    """What a twin that was only checked measured itself."""
+    """Step time, by size, that a twin measured itself where it was only checked."""
     check = run.check
     if check is None or check.samples_per_s is None:
         return {}

@@ -1,4 +1,4 @@
-"""What a case of an epoch's end is: when it is met, what is said of it, and what removes it."""
+"""A case of an epoch's end: when it is met, what is said of it, and what removes it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class TailCase(NamedTuple):
 
     @property
     def page(self) -> Case:
-        """What `batchadvisor tails --explain` tells of it."""
+        """The page that `batchadvisor tails --explain` shows of it."""
         return Case(
             id=self.id,
             number=self.number,

@@ -1,4 +1,4 @@
-"""What the conditions of several cases share; arithmetic only, and quick."""
+"""Arithmetic that the conditions of several cases share; it must be quick."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HARMFUL_SHARE = 0.05
 """Samples repeated, left out or idle devices from this share on are worth a change."""
 
 NO, SAID, HARM = 0, 1, 2
-"""What a condition answers: not met, met without much harm, harmful."""
+"""Answers of a condition: not met, met without much harm, harmful."""
 
 
 def smallest_part(layout: Layout) -> int:

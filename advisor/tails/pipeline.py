@@ -1,4 +1,4 @@
-"""What a description of the input pipeline means: defaults of each setup, contradictions."""
+"""The meaning of a description of the input pipeline: defaults of each setup, contradictions."""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ WHATEVER_THE_SIZE = frozenset(("ddp.no-sampler", "lightning.sampler"))
 
 
 def row_of(pipeline: Pipeline) -> SweepRow:
-    """What a pipeline meets at its own size; no steps where it trains nothing."""
+    """The cases that a pipeline meets at its own size; no steps where it trains nothing."""
     return _row(pipeline, cases_for(pipeline), pipeline.batch_size)
 
 
 def sweep(pipeline: Pipeline, sizes: Iterable[int]) -> tuple[SweepRow, ...]:
-    """What each size would meet, without words; for thousands of sizes.
+    """The cases that each size would meet, without words; for thousands of sizes.
 
     Raises:
         UsageError: the description contradicts itself.
