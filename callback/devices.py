@@ -20,7 +20,7 @@ WAIT_PERIOD_NS = 1_000_000_000
 
 
 class MemoryProbe(Protocol):
-    """What the recorder asks of a device, at most every few seconds."""
+    """Questions that the recorder asks of a device, at most every few seconds."""
 
     def info(self) -> DeviceInfo:
         """The device and what the training can have of it."""
@@ -29,7 +29,7 @@ class MemoryProbe(Protocol):
         """Peaks since the process started; they are the user's too, and never reset."""
 
     def held_bytes(self) -> int | None:
-        """What is allocated now, between two steps; `None` where nobody counts."""
+        """Bytes allocated now, between two steps; `None` where nobody counts."""
 
     def timeline(self) -> Timeline | None:
         """A clock for a device that runs behind the host; `None` where the host is the device."""

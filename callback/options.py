@@ -1,4 +1,4 @@
-"""What every adapter takes beside its framework's own arguments."""
+"""Options that every adapter takes beside its framework's own arguments."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Recorder:
         core.due_step = min(core.due_step, self.creep.next_look)
 
     def growth(self, core: Core) -> None:
-        """What the process has used so far belongs to the sizes so far."""
+        """Counts the peak of the process so far for the sizes so far."""
         self.readings.read_peak(core.sizes)
 
     def _due(self, core: Core, now_ns: int) -> None:

@@ -26,7 +26,7 @@ NEVER = 1 << 62
 
 
 class TokenCount:
-    """What the batches of one training hold, by their size.
+    """Counts the tokens in batches of one training, by their size.
 
     Attributes:
         due_ns: from then on a batch is to be counted.

@@ -262,7 +262,7 @@ class Watched(Iterable[T]):
 
 
 def _misuse(buffer: EventBuffer) -> list[str]:
-    """What the loop did not tell, so that nothing is timed; none where it told all or nothing."""
+    """Says what the loop forgot to tell, so that no step is timed; else empty."""
     buffer.settle(buffer.now_ns())
     num_steps, num_batches = buffer.core.num_ended, buffer.core.num_micro_batches
     if num_steps and not num_batches:
