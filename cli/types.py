@@ -1,4 +1,4 @@
-"""What options take: durations, bytes, shares, lists of sizes, places."""
+"""Types of options: durations, bytes, shares, lists of sizes, places."""
 
 from __future__ import annotations
 
