@@ -1,4 +1,4 @@
-"""What the kernel counts about the cores: who ran on them, who took them, how fast they are.
+"""The kernel's counters of the cores: who ran on them, who took them, how fast they are.
 
 Linux only; where a file is missing its part of the snapshot is `None` or empty. One snapshot reads
 a small file for each process of the machine, about 20 us each.

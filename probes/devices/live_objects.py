@@ -27,7 +27,7 @@ class LookTooLongError(RuntimeError):
 
 
 class Bound:
-    """What a look may cost.
+    """Bounds on the cost of a look.
 
     Args:
         max_objects, max_blocks: see `MAX_OBJECTS`, `MAX_BLOCKS`.

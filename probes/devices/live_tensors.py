@@ -52,7 +52,7 @@ class LiveTensors:
         self._before = _look(_live(Bound()))
 
     def since(self, num_steps: int) -> KeptTensors:
-        """What lives more after `num_steps` steps."""
+        """Compares with the look before: what lives more after `num_steps` steps."""
         bound = Bound()
         tensors = _live(bound)
         before, now = self._before, _look(tensors)
@@ -219,6 +219,6 @@ def _forget_locals(frame: FrameType) -> None:
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:
-    """What an object of the script's holds in attributes of its own."""
+    """Names and values of an object's own attributes."""
     space = getattr(value, "__dict__", None) if not isinstance(value, type) else None
     return list(space.items()) if isinstance(space, dict) else []

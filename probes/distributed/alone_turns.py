@@ -26,7 +26,7 @@ class Meets(Protocol):
         """Says that this rank is there, without a wait."""
 
     def met(self, time_limit_s: float | None) -> bool | None:
-        """What rank 0 decided, once all ranks have arrived; `None` where they did not in time."""
+        """Rank 0's decision, once all ranks have arrived; `None` where they did not in time."""
 
 
 class AloneTurns:

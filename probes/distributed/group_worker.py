@@ -69,7 +69,7 @@ class GroupWorker(RankedWorker):
 
     @property
     def files(self) -> list[FileTouched]:
-        """What the script touched, on any rank."""
+        """Files that the script touched, on any rank."""
         return [*self._local.worker.files, *self._taken_files]
 
     def _start(self) -> None:

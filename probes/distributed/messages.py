@@ -1,4 +1,4 @@
-"""What the supervisors of several ranks say to each other, and a child to the coordinator.
+"""Messages between the supervisors of several ranks, and from a child to the coordinator.
 
 JSON lines over one TCP connection a rank. The first line of every connection is a `Join` with the
 job's token; who does not know the token is not answered.

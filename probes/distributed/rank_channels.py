@@ -32,7 +32,7 @@ END_S = 15.0
 
 
 class Found:
-    """What a rank found, wherever it runs."""
+    """Discovery, device and parallelism of a rank, wherever it runs."""
 
     def __init__(
         self, discovery: Discovery, device: DeviceInfo, parallelism: Parallelism | None

@@ -78,7 +78,7 @@ class RankedWorker(ABC):
     @property
     @abstractmethod
     def files(self) -> list[FileTouched]:
-        """What the script touched, on any rank."""
+        """Files that the script touched, on any rank."""
 
     @abstractmethod
     def _links(self) -> list[Link]:
@@ -240,7 +240,7 @@ _CONSEQUENCES = (
     "failed to recv",
     "gloo",
 )
-"""What collectives say when another rank is gone, lower case."""
+"""Messages of collectives when another rank is gone, in lower case."""
 
 _ORDER = ("out_of_memory", "exception", "crashed", "no_step", "script_ended", "hung")
 

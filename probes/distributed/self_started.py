@@ -191,7 +191,7 @@ class SelfStarted(RankedWorker):
 
     @property
     def files(self) -> list[FileTouched]:
-        """What the script touched, in any of its processes."""
+        """Files that the script touched, in any of its processes."""
         told = (file for link in self._attached for file in link.listener.files)
         return [*self._worker.files, *told]
 

@@ -154,7 +154,7 @@ class PairWindow:
             model.require_backward_grad_sync = True
 
     def result(self) -> RankPairs:
-        """What this rank measured."""
+        """The pairs of steps that this rank measured."""
         unavailable: dict[str, str] = {}
         exposed = tuple(self._exposed)
         if len(exposed) != len(self._whole):

@@ -15,7 +15,7 @@ from .keras_data import FitData
 from .protocols import StepListener
 
 KERAS_SIZE = 32
-"""What `fit` takes where no batch_size is given (Keras 3)."""
+"""Batch size that `fit` takes where none is given (Keras 3)."""
 DISCOVERY_STEPS = 3
 ENDLESS = 1 << 30
 

@@ -94,7 +94,7 @@ class Optimizers:
         }
 
     def parameters(self, ordinals: Iterable[int]) -> list[Tensor]:
-        """What these train, in their order."""
+        """Parameters that these optimizers train, in their order."""
         return [
             parameter
             for ordinal in sorted(ordinals)

@@ -126,7 +126,7 @@ def _are_trained(inputs: Any) -> bool:
 
 
 def _leaves_of(outputs: Iterable[Any]) -> list[torch.Tensor]:
-    """What gradients of these accumulate in."""
+    """Tensors in which the gradients of these outputs accumulate."""
     queue = [getattr(output, "grad_fn", None) for output in outputs]
     seen: set[Any] = set()
     leaves = []

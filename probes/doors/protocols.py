@@ -1,4 +1,4 @@
-"""What a door and the trial runner know of each other."""
+"""The interface between a door and the trial runner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .caught_errors import CaughtErrors
 from .script_watch import ScriptWatch
 
 Aside = Callable[[], AbstractContextManager[None]]
-"""What the fetch of a batch runs in."""
+"""Makes the context in which a batch is fetched."""
 BatchSubstitute = Callable[[Any, int | None, BatchSizeReader], Any]
 """A batch, its samples and what knows where it carries them, to what the script gets instead."""
 
@@ -92,7 +92,7 @@ class Door(Protocol):
         """Is told of the batches that go to the script; `None` where they do not pass here."""
 
     def parameters(self) -> list[torch.Tensor]:
-        """What the optimizers train."""
+        """Parameters that the optimizers train."""
 
     def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:
         """The script gets what `substitute` makes of each batch. False where that is no choice.

@@ -1,4 +1,4 @@
-"""What a variant changes of the script's model and optimizers, and back again."""
+"""Changes the script's model and optimizers for a variant, and back again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .other_optimizers import OtherOptimizer
 
 
 class Changes:
-    """What is changed now.
+    """The changes that are in force now.
 
     Args:
         trained: parameters that the script trains.

@@ -35,7 +35,7 @@ AS_GIVEN = (
     *("replication_pad2d", "replication_pad3d", "quantile", "quantile.scalar", "nanquantile"),
     *("nanquantile.scalar", "trace"),
 )
-"""What the CPU runs in fp32 and CUDA does not."""
+"""Operations that autocast runs in fp32 on the CPU and not on CUDA."""
 TO_FP32 = (
     *("prod", "prod.dim_int", "softmax.int", "log_softmax.int", "cumprod", "cumsum"),
     *("linalg_vector_norm", "linalg_matrix_norm", "sum", "sum.dim_IntList"),
@@ -46,7 +46,7 @@ PROMOTED = ("addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "
 KEY = "AutocastCPU"
 
 _library: list[Any] = []
-"""What is registered goes when its library does."""
+"""Keeps the library alive: its registrations end with it."""
 
 
 def use_cuda_autocast() -> None:

@@ -143,7 +143,7 @@ def _flash(
 
 
 def _bias(mask: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor) -> Any:
-    """What the efficient kernel adds to the scores."""
+    """The mask as the efficient kernel adds it to the scores."""
     if mask is None:
         return None
     if mask.dtype is torch.bool:

@@ -99,7 +99,7 @@ class FakeSteps:
         return settled
 
     def next_step(self) -> None:
-        """What is counted from here on is of one step."""
+        """Begins a step: what is counted from here on is of it."""
         self._input = 0
         self._roles.clear()
         self._owners.clear()
@@ -199,7 +199,7 @@ class FakeSteps:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """What runs in it computes as usual."""
+        """Code that runs in it computes as usual."""
         on = self._entered is not None
         self.leave()
         yield
@@ -221,7 +221,7 @@ class FakeSteps:
         return peak_of(requests, grown) <= self._count.peak_bytes
 
     def trial(self, batch_size: int) -> FakeTrial:
-        """What the last step took."""
+        """Memory of the last step."""
         self._settled, self._last_size = True, batch_size
         states = self._note_states()
         for parameter in self._parameters:
@@ -271,7 +271,7 @@ class FakeSteps:
         return origin
 
     def _change(self, variant: Variant) -> None:
-        """What the steps of the variant before held goes, what this one holds comes."""
+        """Drops what the steps of the last variant held, and counts what this one holds."""
         before = [*self._parameters, *_counted_states(self._states())]
         gone = self._changes.gone
         with self._count.fakes, self._count:
@@ -343,7 +343,7 @@ class FakeSteps:
         return list(dict.fromkeys(number for number in numbers if number is not None))
 
     def _note(self, tensors: Iterable[torch.Tensor], role: PeakRole, owner: Any = None) -> None:
-        """What these are for.
+        """Notes the role of these tensors.
 
         Args:
             owner: parameter to which they belong.
@@ -366,7 +366,7 @@ def _counted_states(states: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def _changed(variant: Variant) -> tuple[object, ...]:
-    """What is changed of the model or of the optimizers."""
+    """Words the change of the model or of the optimizers."""
     layers = variant.lora_rank, variant.lora
     ranks = variant.ranks, variant.ranks > 1 and variant.bf16
     return variant.optimizer, variant.accumulates, *layers, *ranks

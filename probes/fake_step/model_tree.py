@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """What this rank holds of a tensor that several ranks share; any other tensor itself."""
+    """The part of a tensor that this rank holds; any tensor that is not shared itself."""
     if type(tensor) is FakeTensor:  # most of all
         return tensor
     held: torch.Tensor = getattr(tensor, "_local_tensor", tensor)  # a DTensor's

@@ -87,7 +87,7 @@ def _tells_nothing(file: Any) -> bool:
 
 @lru_cache(maxsize=4096)
 def _kind_of(file: str, function: str) -> Kind | None:
-    """What it means that a function of a file runs; `None`: nothing."""
+    """The kind of work that a function of a file shows; `None` if it shows none."""
     if function == "_call_impl" and file == _CALL:
         return "module"
     if file == _FUNCTIONS and _is_loss(function):

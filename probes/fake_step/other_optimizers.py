@@ -15,7 +15,7 @@ LEAST_NUMBERS = 4096
 
 
 class Steps(Protocol):
-    """What updates parameters."""
+    """An object that updates parameters, as optimizers do."""
 
     state: Any
 
@@ -69,7 +69,7 @@ KINDS: dict[str, Callable[[list[torch.Tensor]], Steps]] = {
 
 
 def fill_history(optimizer: Optimizer) -> None:
-    """What L-BFGS keeps of the steps before it, as much as it ever will.
+    """Gives L-BFGS as much history of earlier steps as it ever keeps.
 
     It looks at values to decide what it keeps, and grows over as many steps as its history has.
     """
@@ -120,7 +120,7 @@ class OtherOptimizer:
     def before(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """What a hook before the step of the script's optimizer returns."""
+        """Steps in place of the script's optimizer; returns what a hook before its step has to."""
         closure = kwargs.get("closure") if len(args) < 2 else args[1]
         if closure is None:
             self._step(optimizer)

@@ -163,7 +163,7 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _count_all(self, out: Any) -> None:
-        """What an operation returned."""
+        """Counts all tensors that an operation returned."""
         if isinstance(out, torch.Tensor):
             self._count(out)
         elif out is not None:

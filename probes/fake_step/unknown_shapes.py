@@ -85,7 +85,7 @@ entries."""
 
 
 def bounded(name: str, args: Any) -> Callable[..., Any] | None:
-    """What makes the result of an operation of such a kind; `None` for all others."""
+    """The function that makes the result of such an operation; `None` for all others."""
     found = BOUNDED.get(name)
     if found is None and name in OF_SPARSE and args[0].layout is torch.sparse_coo:
         return OF_SPARSE[name]

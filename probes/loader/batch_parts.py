@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from .batch_structure import MAX_DEPTH, Path, paths
 
 Change = Callable[[Any, int], Any]
-"""What carries samples along an axis, to what takes its place."""
+"""Replaces a part of a batch, given the part and the axis along which it carries samples."""
 Empty = Callable[[torch.Tensor, list[int]], torch.Tensor]
 
 NO_CARRIER = "no part of a batch is known to hold its samples one by one"

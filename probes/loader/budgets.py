@@ -104,7 +104,7 @@ def budget_of(native: Any, lengths: SampleLengths, *, is_list: bool = True) -> B
 
 
 def axis_of(parameter: str) -> SizeAxis:
-    """What a budget counts, by its name."""
+    """The unit that a budget counts, by its name."""
     if "frame" in parameter:
         return "frames"
     if "duration" in parameter or "second" in parameter:

@@ -30,7 +30,7 @@ MOST_KEPT = 256
 
 
 class ChosenBatches:
-    """What a trial begins with.
+    """Batches of chosen samples with which a trial begins.
 
     Attributes:
         used: the batches that it began with; `None` where it began as the script would.

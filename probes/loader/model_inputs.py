@@ -48,7 +48,7 @@ class ModelInputs:
 
     @property
     def entered(self) -> Entered | None:
-        """What the step trained on so far; `None` where nothing was seen."""
+        """Shapes that the step trained on so far; `None` where nothing was seen."""
         if not (self._inputs or self._loss):
             return None
         return Entered(

@@ -1,4 +1,4 @@
-"""What the normalisation layers of the running model see: values per channel that a sample gives.
+"""Counts the values per channel that one sample gives to the model's normalisation layers.
 
 Looked at with forward pre-hooks on the layers while a few native steps run; then they are gone.
 """

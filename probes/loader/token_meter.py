@@ -114,7 +114,7 @@ class TokenMeter:
 
     @property
     def evidence(self) -> TokenEvidence | None:
-        """What tells the padding; `None` where some batch, or all together, show no sequences."""
+        """Evidence of the padding; `None` where some batch, or all together, show no sequences."""
         sure = [batch.evidence for batch in self._batches if self._is_sure(batch)]
         if not sure or self._num_unknown or 2 * len(sure) < len(self._batches):
             return None
@@ -130,7 +130,7 @@ class TokenMeter:
 
     @property
     def unit(self) -> Literal["tokens", "time steps"]:
-        """What a position holds."""
+        """The unit of a position."""
         return self._batches[0].unit if self._batches else "tokens"
 
     @property

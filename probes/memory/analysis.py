@@ -29,7 +29,7 @@ def devices_of(snapshot: Snapshot) -> tuple[SnapshotDevice, ...]:
 
 
 def notes_of(snapshot: Snapshot) -> tuple[str, ...]:
-    """What to know before the numbers are believed."""
+    """Notes to read before the numbers are believed."""
     notes = []
     if not snapshot.segments and not any(snapshot.traces):
         notes.append("the snapshot is empty: torch had no memory on any GPU")

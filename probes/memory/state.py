@@ -1,4 +1,4 @@
-"""What is in memory when the snapshot was made, counted from its blocks."""
+"""Counts the memory in use when the snapshot was made, from its blocks."""
 
 from __future__ import annotations
 

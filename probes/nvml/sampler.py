@@ -29,7 +29,7 @@ THREAD_NAME = "batchadvisor-nvml"
 SLOW_PERIOD_S = 1.0
 """How often processes and, without GPM, PCIe traffic are asked for: both cost milliseconds."""
 LATE_S = 0.1
-"""What is counted from edge to edge is left out where the end was read later than so much."""
+"""Seconds by which a window's end may be read too late for counters from edge to edge."""
 MAX_SAMPLES = 36_000
 """Samples that are kept: an hour at the default period."""
 JOIN_S = 5.0

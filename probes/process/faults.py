@@ -172,7 +172,7 @@ _SHELL_KILLED = 128 + signal.SIGKILL
 def outcome_of_exit(
     status: int, *, killed_for_memory: bool | None, last_words: str = ""
 ) -> tuple[Outcome, str]:
-    """What an exit status of a worker means when the worker said nothing.
+    """Finds the outcome from the exit status of a worker that said nothing.
 
     Args:
         status: as `subprocess` gives it; negative for a signal.
@@ -211,7 +211,7 @@ def outcome_of_exit(
 
 
 def outcome_of_exit_code(what: str, last_words: str) -> tuple[Outcome, str]:
-    """What an exit code that tells of a failure means, by the end of what was printed."""
+    """Finds the outcome from an exit code of failure, by the end of what was printed."""
     refusal = last_refusal(last_words)
     return ("out_of_memory", f"{what}: {refusal}") if refusal else ("crashed", what)
 

@@ -109,7 +109,7 @@ def _redirections() -> set[tuple[int, int]]:
 
 
 def _of_others() -> Iterator[Path]:
-    """What our ancestors, and other processes of our group, have open."""
+    """Files that our ancestors, and other processes of our group, have open."""
     parents = host.parents()
     pid, ancestors = os.getpid(), set()
     while (pid := parents.get(pid, 0)) > 1 and pid not in ancestors:

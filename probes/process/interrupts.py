@@ -56,7 +56,7 @@ def never_lost() -> None:
 
 
 def cause_of(interrupt: BaseException) -> str:
-    """What interrupted us, by name.
+    """Names what interrupted us.
 
     >>> cause_of(KeyboardInterrupt()), cause_of(KeyboardInterrupt("SIGTERM"))
     ('Ctrl-C', 'SIGTERM')

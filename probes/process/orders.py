@@ -1,4 +1,4 @@
-"""What the supervisor tells its worker to do: JSON lines over an inherited pipe."""
+"""Orders of the supervisor to its worker: JSON lines over an inherited pipe."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
 
     @property
     def traits(self) -> DoorTraits:
-        """What follows from the door."""
+        """Traits of the door."""
         return traits_of(self.door)
 
 

@@ -119,16 +119,16 @@ class Worker:
 
     @property
     def versions(self) -> Versions | None:
-        """What it told of itself."""
+        """Versions that the worker told."""
         return self._listener.versions
 
     @property
     def files(self) -> list[FileTouched]:
-        """What the script touched, as far as it was told."""
+        """Files that the script touched, as far as the worker told."""
         return self._listener.files
 
     def add_files(self, files: Iterable[FileTouched]) -> None:
-        """What other processes of the script told that they touched."""
+        """Adds files that other processes of the script touched."""
         self._listener.files += files
 
     def discover(self, until_s: float | None = None) -> tuple[Discovery, DeviceInfo]:

@@ -1,4 +1,4 @@
-"""What a worker process starts with: its command line, its variables, its temporary folder."""
+"""Makes a worker's command line, its environment variables, its temporary folder."""
 
 from __future__ import annotations
 

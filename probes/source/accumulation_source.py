@@ -23,7 +23,7 @@ NAMES = (
     "grad_accum",
     "accumulate",
 )
-"""What trainers and scripts call it."""
+"""Names that trainers and scripts give the number of accumulated batches."""
 
 
 def find_accumulation_source(

@@ -139,7 +139,7 @@ def _style_of(function: ast.expr, imported: dict[str, str]) -> _Style | None:
 
 
 def _imported_names(tree: ast.Module) -> dict[str, str]:
-    """What the names of a file stand for: `cli` for `tyro.cli`, `sp` for `simple_parsing`."""
+    """Full names of a file's imports: `tyro.cli` of `cli`, `simple_parsing` of `sp`."""
     names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):

@@ -30,7 +30,7 @@ from .size_names import NAMES, option_rank, rank_of
 
 
 class Script(NamedTuple):
-    """What is known of a script.
+    """Facts about a script.
 
     Attributes:
         arguments: its command line.

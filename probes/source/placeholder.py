@@ -53,7 +53,7 @@ def command(
 
 
 def proposal(script: Script, *, forced: bool = False) -> str:
-    """What to do about a script that cannot be steered: the very command to type.
+    """Proposes the very command to type for a script that cannot be steered.
 
     Args:
         forced: the script has a loader that looks steerable; `--template` is needed.

@@ -1,4 +1,4 @@
-"""What batch sizes are called, and how exactly a name means the one that is trained on. Pure."""
+"""Names of batch sizes, and how exactly each means the size that is trained on. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = tuple(
         r"b",
     )
 )
-"""What a batch size is called, the most exact names first."""
+"""Names of a batch size, the most exact ones first."""
 _NOT_AN_OPTION = len(NAMES) - 1
 """The rank of a name that means a batch size where it is given a number in the text alone."""
 _NOT_TRAINING = re.compile(

@@ -36,7 +36,7 @@ _Rows = npt.NDArray[np.bool_]
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a trace counts.
+    """The part of a trace that counts, and why the rest does not.
 
     Attributes:
         trace: without what cannot have been; without any GPU work where there is a `doubt`.

@@ -104,7 +104,7 @@ class Judged(NamedTuple):
 
     @property
     def collecting(self) -> Collecting:
-        """What collections add to a step on average."""
+        """Mean seconds a step that garbage collections add, and their number."""
         num = sum(self.collections)
         return Collecting(sum(self.collected_s) / len(self.seconds), num) if num else Collecting()
 

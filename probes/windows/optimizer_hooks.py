@@ -20,7 +20,7 @@ StepHook = Callable[[Optimizer, Any, Any], Any]
 
 
 class Listener(NamedTuple):
-    """What is called before and after a step."""
+    """A pair of functions that are called before and after a step."""
 
     before: StepHook
     after: StepHook

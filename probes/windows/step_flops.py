@@ -55,7 +55,7 @@ WITHOUT_FORMULA = frozenset(
 CHECKPOINTING = "checkpoint"
 """In the names of the files of torch, DeepSpeed and others that make a forward pass again."""
 BACKWARD = "_engine_run_backward"
-"""What of torch's starts the backward pass; who calls that is the script."""
+"""The function of torch that starts the backward pass; its caller is the script."""
 NO_OPERATION = "no operation that torch's flop counter knows ran in the thread of the training loop"
 CAPTURED = "the script replays captured CUDA graphs, which run past torch's flop counter"
 COMPILED = "the script compiles its model, and compiled code runs past torch's flop counter"
@@ -88,7 +88,7 @@ class StepFlopCounter:
         mode.__enter__()  # type: ignore[no-untyped-call]
 
     def forget(self) -> None:
-        """What was counted so far was work of the loader's."""
+        """Drops the count so far: it was the loader's work."""
         if self._mode is not None:
             self._mode.clear()
 

@@ -1,4 +1,4 @@
-"""What the batches of a turn held, where sizes take turns."""
+"""Contents of the batches of a turn, where sizes take turns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Held(NamedTuple):
 
     @property
     def work(self) -> float | None:
-        """What a step's time grows with at most: the squares, or the positions without these."""
+        """The count by which a step's time grows at most: squares, else positions."""
         return self.squares or self.positions
 
 
@@ -26,7 +26,7 @@ NOTHING = Held()
 
 
 def held_by(step: Step) -> Held:
-    """What each of the steps held that were timed together."""
+    """Contents of each of the steps that were timed together."""
     tokens = step.tokens
     if tokens is None:
         return NOTHING

@@ -176,7 +176,7 @@ class FakeTask:
         return self._context.loop.discovery.native_batch_size
 
     def _given(self, batch: Any, num_samples: int | None, reader: BatchSizeReader) -> Any:
-        """What the script gets in place of a batch; the first ones may be of another size."""
+        """The batch that the script gets instead of its own; the first may be of another size."""
         if not self._kept and num_samples == self._own:
             self._keep(batch, reader.carriers(batch, num_samples))
         if not self._kept or self._reason:

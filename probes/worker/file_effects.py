@@ -1,4 +1,4 @@
-"""What the script itself did to files, and which settings it read, by Python's audit events.
+"""Files that the script itself changed, and settings that it read, by Python's audit events.
 
 Seen: open() for writing, pathlib, numpy, shutil, mkdir, rename, remove. Not seen: writers in C
 (databases, subprocesses); process/folder_snapshot.py finds what they left in the working folder.
@@ -48,7 +48,7 @@ class FileWatch:
         self._note(target if is_path else getattr(target, "name", target), "save (not written)")
 
     def take(self) -> tuple[FileTouched, ...]:
-        """What was touched since the last call."""
+        """Files touched since the last call."""
         with self._lock:
             pairs = list(self._seen)[self._reported :]
             self._reported += len(pairs)

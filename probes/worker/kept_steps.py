@@ -1,4 +1,4 @@
-"""What the script's steps keep, by looks at the tensors that live before and after many of them."""
+"""Finds tensors that steps keep, by looks at those that live before and after many steps."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class KeptSteps:
             self._num_steps = 0
 
     def look(self) -> KeptTensors | None:
-        """What the steps since the last look kept; `None` while they are few."""
+        """Tensors that the steps since the last look kept; `None` while the steps are few."""
         if self._tensors is None or self._num_looks == MOST_LOOKS:
             return None
         if self._num_steps < ENOUGH_STEPS:

@@ -46,7 +46,7 @@ def ddp_modules(alive: Iterable[nn.Module] | None = None) -> list[Any]:
 
 
 def recognise(parameters: Iterable[torch.Tensor]) -> Parallelism:
-    """What is to be seen of parallelism.
+    """Recognises how the script trains in parallel.
 
     Args:
         parameters: those that the script trains.

@@ -40,7 +40,7 @@ def _take_over() -> None:
 
 
 def _program() -> tuple[str, ...] | None:
-    """What is to run here: `script` or `module`, its name, its arguments; `None` for code."""
+    """The program to run: `script` or `module`, its name, its arguments; `None` for code."""
     first, *arguments = sys.argv or [""]
     if first == "-m":
         name = sys.orig_argv[len(sys.orig_argv) - len(arguments) - 1].removeprefix("-m")
