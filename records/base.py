@@ -1,4 +1,4 @@
-"""What every record shares: the base, the schema's version, a spread."""
+"""Parts that every record shares: the base, the schema's version, a spread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a callback saw of a training that went its own way: nothing here was steered."""
+"""Observations of a callback in a training that went its own way: nothing here was steered."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class ExplainedSize(Record, frozen=True, kw_only=True):
 
 
 HeldRole = Literal["parameters", "gradients", "optimizer's state", "other tensors"]
-"""What memory of a live tensor is for."""
+"""Use of a live tensor's memory."""
 
 
 class HeldSource(Record, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ class DeviceInfo(Record, frozen=True, kw_only=True):
 
 
 class Versions(Record, frozen=True, kw_only=True):
-    """What the numbers were measured with."""
+    """Versions of what measured the numbers."""
 
     batchadvisor: str
     python: str
