@@ -40,7 +40,7 @@ def render(
     color: bool,
     encoding: str = "utf-8",
 ) -> str:
-    """What decides; see `answer.render` for the other arguments.
+    """Renders the parts of the answer that decide; see `answer.render` for the other arguments.
 
     Args:
         everything: the command that prints the whole answer.

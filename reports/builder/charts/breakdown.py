@@ -67,7 +67,7 @@ def step_time(rows: Sequence[SizeRow]) -> Chart | None:
 
 
 def _per_sample(row: SizeRow, pct: float) -> str:
-    """What a share of the step costs each sample."""
+    """Words the time that a share of the step costs each sample."""
     if row.step_s is None or not pct:
         return ""
     samples = row.batch_size * (row.trial.micro_batches or 1)

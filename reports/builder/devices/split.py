@@ -22,7 +22,7 @@ WEIGHTS = (
 
 
 def section(split: SplitPlan | str) -> SplitSection:
-    """What a report shows of a plan, or of the reason why there is none."""
+    """The section on a plan, or on the reason why there is none."""
     if isinstance(split, str):
         return SplitSection(texts=(clean(f"Not available: {split}"),))
     return SplitSection(
@@ -36,14 +36,14 @@ def section(split: SplitPlan | str) -> SplitSection:
 
 
 def short_texts(split: SplitPlan | str) -> tuple[str, ...]:
-    """What a window of text says of a plan beside its tables."""
+    """Sentences on a plan that stand beside its tables in a terminal."""
     if isinstance(split, str):
         return (f"Not available: {split}",)
     return tuple(sentences(split))
 
 
 def sentences(plan: SplitPlan) -> list[str]:
-    """What the plan is, what it predicts, what it leaves out."""
+    """Says what the plan is, what it predicts, what it leaves out."""
     step, rate = format_seconds(plan.predicted_step_s), _digits(plan.predicted_samples_per_s)
     multiple = f" Sizes are multiples of {plan.granularity}." if plan.granularity > 1 else ""
     predicted = (

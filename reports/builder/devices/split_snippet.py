@@ -8,7 +8,7 @@ from ....records import PlanShare, SplitPlan
 from ...words.wording import clean
 
 IN_THE_LOOP = "# In the training loop; loss is the mean over this rank's own samples."
-"""What stands before the lines that belong into the loop."""
+"""Comment before the lines that belong into the training loop."""
 _CODE = '''{imports}import torch
 from torch.utils.data import DataLoader, Sampler
 

@@ -22,7 +22,7 @@ OTHERS_NOTE = (
 
 
 def held_section(held: HeldTensors, record: RunRecord) -> MemorySection:
-    """What lived between two steps, or as memory was refused."""
+    """The section on memory that lived between two steps, or as memory was refused."""
     when = "as memory was refused" if held.refused else "between two steps"
     sizes = _sizes(held)
     facts = [("measured", f"{when}, after {plural(held.step, 'optimizer step')}")]

@@ -43,7 +43,7 @@ MODULES_NOTE = (
 def step_section(
     trial: FakeTrial, *, name: str, key: str, facts: Sequence[tuple[str, str]] = ()
 ) -> MemorySection:
-    """What a step on fake tensors says.
+    """The section on a step on fake tensors.
 
     Args:
         name: of the section.
