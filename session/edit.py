@@ -37,7 +37,7 @@ SEVERAL = "the script trains on several ranks"
 def check_edit(
     workers: WorkerPool, writer: RecordWriter, options: RunOptions, *, last: bool
 ) -> None:
-    """What the change does that will be recommended, into the record.
+    """Tries the change that will be recommended, and writes its effect into the record.
 
     The source is compiled with another number, or the script gets another argument: no file is
     changed. No failure here is one of the run.

@@ -123,7 +123,8 @@ class FakeLoop:
         return self._made(result)
 
     def evaluation(self, size: int) -> EvaluationPeak | str | None:
-        """What the script's evaluation takes after an epoch of this size, or why it is unknown.
+        """Finds the peak of the script's evaluation after an epoch of this size, or why it is
+        unknown.
 
         `None` where it evaluates nothing before its next epoch, or ends. Nothing can follow.
         """

@@ -35,7 +35,7 @@ START_FACTOR = 1.5
 """A process that is started for it may take so much longer than the first."""
 SNAPSHOT = "snapshot.pickle"
 REFUSED = "refused-*.pickle"
-"""What a process on CUDA leaves as memory is refused."""
+"""Files that a process on CUDA writes as memory is refused."""
 NO_TIME = "the budget was spent before a step on fake tensors could be made"
 ENDED = "the script's process had ended by then"
 NO_LOADER = "only batches of a DataLoader can be made of tensors without contents"
@@ -44,7 +44,7 @@ SCATTERED = "a batch that DataParallel cuts over several GPUs makes no steps on 
 
 
 def record_step(workers: WorkerPool, writer: RecordWriter) -> MemoryAnalysis | None:
-    """What torch's own recorder says of one real step at the recommended size, on CUDA.
+    """Records one real step at the recommended size with torch's own recorder, on CUDA.
 
     In the process that lives, before its batches are replaced. A failure is none of the run.
     Never run on hardware.
@@ -146,7 +146,7 @@ def _explained(
     writer: RecordWriter,
     sizes: list[tuple[int, WhyExplained]],
 ) -> tuple[tuple[ExplainedSize, ...], str]:
-    """What is known, or why nothing is."""
+    """Explains the memory of these sizes; else says why nothing is known."""
     record = writer.record
     discovery = record.discovery
     assert discovery is not None  # a size ran, or was refused

@@ -57,7 +57,7 @@ def is_wanted(record: RunRecord) -> bool:
 
 
 def _why_not(workers: WorkerPool, record: RunRecord) -> str:
-    """What speaks against such steps before one was made; or empty."""
+    """Says why no such steps are made, before one was tried; else empty."""
     assert record.discovery is not None
     if record.discovery.axis != "samples":
         return "sizes are a budget, and steps on fake tensors have so many samples"

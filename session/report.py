@@ -16,7 +16,7 @@ from .recording.store import DEVICES, read_record, read_samples, write_whole
 SUFFIXES = {".html": "HTML", ".htm": "HTML", ".md": "Markdown", ".json": "JSON"}
 OURS = ("<!doctype html>\n<!-- batchadvisor report -->", "<!-- batchadvisor report -->",
         '{\n "kind": ')  # fmt: skip
-"""What a file that this verb wrote begins with; anything else is not written over unasked."""
+"""First characters of files that this verb wrote; other files are not written over unasked."""
 
 
 def report_of(record: RunRecord, folder: Path, goal: Goal | None = None) -> Report:
@@ -151,7 +151,7 @@ def _nvml(folder: Path) -> list[dict[str, Any]]:
 
 
 def _newer(version: str) -> str:
-    """What to say of a record whose minor version is newer than this program's."""
+    """A note for a record whose minor version is newer than this program's."""
     mine, its = (tuple(map(_whole, text.split("."))) for text in (SCHEMA_VERSION, version))
     if its <= mine:
         return ""

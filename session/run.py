@@ -57,7 +57,7 @@ from .workers.template_workers import runs_only_as_written
 
 
 class RunResult(msgspec.Struct, frozen=True):
-    """What a run leaves.
+    """The result of a run.
 
     Attributes:
         folder: the run's folder.
@@ -251,7 +251,7 @@ class Run:
         return self._result(error)
 
     def _result(self, error: BatchAdvisorError | None = None) -> RunResult:
-        """What the run leaves."""
+        """The result of the run."""
         record = self.writer.record
         if self._store.problem:
             self._display.note(f"event files for TensorBoard: {self._store.problem}")
@@ -362,7 +362,7 @@ def order_of(
     deadline_s: float,
     left_out: str = "",
 ) -> RunTrial:
-    """What the worker is told of a trial.
+    """Makes the order for a trial.
 
     Args:
         record: of the run so far.
@@ -393,7 +393,7 @@ def order_of(
 
 
 def plan_of(record: RunRecord) -> str:
-    """What the search will cost, said before it starts."""
+    """Says what the search will cost, before it starts."""
     estimate = expected(record)
     primary = record.discovery.primary if record.discovery is not None else None
     where = f"steering the loader at {primary.place}; " if primary and primary.place else ""

@@ -1,4 +1,4 @@
-"""What would change the memory of a step: one change at a time, each with its saving."""
+"""Changes of the script that would save memory in a step, one at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEAST_SHARE = 0.001
 
 
 class Wanted(NamedTuple):
-    """What the user asked for beside the script as it is written.
+    """The user's wishes beside the script as it is written.
 
     Attributes:
         lora: names of layers; empty: those of the repeated blocks.

@@ -300,7 +300,7 @@ class _Run:
 # The options of one device's own run, made of those of all.
 
 OF_ALL = ("--gpus", "--device", "--output", "--json")
-"""What was typed for all devices, and is otherwise for each."""
+"""Options that were typed for all devices and that each run gets otherwise."""
 UNCHECKED = (
     *("--sizes", "--start", "--max-batch", "--budget", "--profile-schedule"),
     *("--keep-effective-batch", "--stacks", "--no-profile"),

@@ -1,4 +1,4 @@
-"""What a run on several devices leaves: answers by device, checks against twins."""
+"""The result of a run on several devices: answers by device, checks against twins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..recording.store import DEVICES, read_record
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run on several devices leaves.
+    """The result of a run on several devices.
 
     Attributes:
         answers: record and advice by the name of the device, where there are any.

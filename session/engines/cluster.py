@@ -23,7 +23,7 @@ from .probes import run_probes
 EngineName = Literal["slurm", "ray"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 OF_ALL = ("--engine", "--gres", "--slurm-options", "--time-limit", "--output", "--json", "--quiet")
-"""What was typed for all probes, and is otherwise for each."""
+"""Options that were typed for all probes and that each probe gets otherwise."""
 TIME_LIMIT_S = 3600.0
 
 

@@ -1,4 +1,4 @@
-"""What every engine can do: start a probe on a GPU of a type, say how it stands, end it."""
+"""The interface of every engine: start a probe on a GPU of a type, say how it stands, end it."""
 
 from __future__ import annotations
 

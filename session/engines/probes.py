@@ -229,7 +229,7 @@ class _Run:
         return asked == "auto" and device is not None and device.kind == "cpu"
 
     def _relay(self, name: str) -> None:
-        """What the probe said since, line by line."""
+        """Relays the lines that the probe has printed since."""
         with contextlib.suppress(OSError), self._probes[name].log.open("rb") as log:
             log.seek(self._read.get(name, 0))
             *lines, _ = log.read().split(b"\n")

@@ -33,7 +33,7 @@ TYPE = "accelerator_type:"
 ADDRESS = "RAY_ADDRESS"
 REMEDY = "Start it on the head node, by `ray job submit`, or set RAY_ADDRESS."
 ANY = "GPU"
-"""What stands for the type of nodes that name none."""
+"""Stands for the type of nodes that name none."""
 LOG = "log"
 CONNECT_S = 10.0
 _REMOVE = 'exec 3<&0; { read -r _ <&3; while kill -0 "$0"; do sleep 0.5; done; rm -rf -- "$1"; } &'

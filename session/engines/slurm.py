@@ -143,7 +143,7 @@ class SlurmEngine:
                 started.process.terminate()
 
     def close(self) -> None:
-        """What still lives was cancelled before, or nobody waits for it any more."""
+        """Ends probes that still live: cancelled ones, or ones that nobody waits for."""
         for started in self._started.values():
             if started.process.poll() is None:
                 if self._job is None:
@@ -318,7 +318,7 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _output(command: Sequence[str]) -> str:
-    """What a command prints; nothing if it fails, for then nothing is known."""
+    """Output of a command; empty if it fails, for then nothing is known."""
     done = _run(command)
     return done.stdout if done.returncode == 0 else ""
 

@@ -1,4 +1,4 @@
-"""What `run` was asked for, checked before anything starts."""
+"""Options of `run`, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def traits(self) -> DoorTraits:
-        """What follows from the door."""
+        """Traits of the door."""
         return traits_of(self.door)
 
     @property

@@ -45,7 +45,7 @@ def with_sequence_lengths(options: RunOptions) -> RunOptions:
 
 
 def _how(typed: str) -> str:
-    """What to do, also where the script itself reads braces."""
+    """Says how to write lengths, also where the script itself reads braces."""
     return f"{_HOW} If the script itself is to get {typed}, type {{{typed}}}."
 
 

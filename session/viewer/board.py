@@ -1,4 +1,4 @@
-"""What the tab in TensorBoard shows: entries listed at once, each read when it is asked for."""
+"""The contents of the tab in TensorBoard: all entries listed, each read when asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands before TensorBoard's application: who may ask, what is told of others' failures."""
+"""The layer before TensorBoard's application: who may ask, what is told of others' failures."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Reserve:
         return None
 
     def make_room(self) -> None:
-        """What is left of a short memory belongs to the script."""
+        """Ends the standby process where memory is short: what is left belongs to the script."""
         if self.standby is not None and not self.has_room():
             self.end()
 

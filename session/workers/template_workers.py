@@ -169,7 +169,7 @@ class TemplateWorkers(WorkerPool):
         return self._changes_for(self._size)
 
     def _changes_for(self, size: int | None) -> dict[str, Any]:
-        """What a process is ordered that has this size, or none."""
+        """Fields of the order of a process that has this size, or none."""
         options = self._options
         replacement = None if options.place is None else options.place.replacement
         written = without_placeholder(options.arguments)
