@@ -65,7 +65,7 @@ class BatchAdvisorPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # has no 
         return self._board.active()
 
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
-        """What TensorBoard needs to make the tab."""
+        """Metadata with which TensorBoard makes the tab."""
         return base_plugin.FrontendMetadata(
             es_module_path="/index.js", tab_name=TAB, disable_reload=True
         )
