@@ -24,7 +24,7 @@ MAX_ENTRIES = 100_000
 HISTORY_STEPS = 20
 """After so many steps the recorder is off again: it costs some microseconds for each allocation."""
 SNAPSHOT = "snapshot.pickle"
-REFUSED = "refused.pickle"
+REFUSED_FILE = "refused.pickle"
 """File of the memory held as memory was refused, where `snapshot.pickle` exists already."""
 NOT_TORCH = "the training's tensors are not torch's"
 TOO_EARLY = f"the training was over before its step {LOOK_STEP}"
@@ -153,7 +153,7 @@ class MemoryLook:
         import torch
 
         dump: Any = torch.cuda.memory._dump_snapshot
-        name = REFUSED if self._snapshot and not self._recording else SNAPSHOT
+        name = REFUSED_FILE if self._snapshot and not self._recording else SNAPSHOT
         try:
             dump(str(self._folder / name))
             self._snapshot = name

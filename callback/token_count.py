@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 MAX_SHARE = 0.002
 """Share of the training time that counting may take."""
-FIRST = 4
+FIRST_BATCHES = 4
 """Batches that are counted first, whatever that costs."""
-MAX_SIZES = 16
+MAX_COUNTED_SIZES = 16
 NEVER = 1 << 62
 
 
@@ -51,13 +51,13 @@ class TokenCount:
         start = self._clock() if now_ns is None else now_ns
         if start < self.due_ns or not num_samples:
             return
-        if num_samples not in self._meters and len(self._meters) >= MAX_SIZES:
+        if num_samples not in self._meters and len(self._meters) >= MAX_COUNTED_SIZES:
             return
         start = self._clock()
         self._count(batch, num_samples)
         end = self._clock()
         self.num_seen += 1
-        if self.num_seen >= FIRST:
+        if self.num_seen >= FIRST_BATCHES:
             told = any(meter.evidence is not None for meter in self._meters.values())
             self.due_ns = end + int((end - start) / MAX_SHARE) if told else NEVER
 

@@ -17,7 +17,7 @@ from .common import (
 )
 from .types import PLACE, files
 
-MOST_RANKS = 65_536
+MOST_SHARD_RANKS = 65_536
 """That `--shard` counts; more share no model today."""
 
 
@@ -49,7 +49,7 @@ MOST_RANKS = 65_536
 @click.option("--lora-rank", type=click.IntRange(1), default=16, show_default=True)
 @click.option(
     "--shard",
-    type=click.IntRange(2, MOST_RANKS),
+    type=click.IntRange(2, MOST_SHARD_RANKS),
     metavar="RANKS",
     help="Also say what fits on each of this many ranks that share the model (FSDP2).",
 )

@@ -17,7 +17,7 @@ from .setup.options_as_typed import options_as_typed
 from .setup.wrapped import launcher_words
 from .workers.launcher import OPTION
 
-LONGER = 4.0
+LONGER_BUDGET = 4.0
 """A budget that was too small for an answer is to be so many times as large, or the default."""
 LAUNCHERS = {MPIRUN: ("mpirun", "-np"), SRUN: ("srun", "-n")}
 """How ranks are started again by what started them before."""
@@ -86,7 +86,7 @@ def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
     if record.state == "interrupted" and not live:
         return _resume_command(record, folder)
     if advice.recommended is None and advice.standing == "not compared" and not live:
-        longer_s = max(Goal().budget_s, LONGER * record.goal.budget_s)
+        longer_s = max(Goal().budget_s, LONGER_BUDGET * record.goal.budget_s)
         return _resume_command(record, folder, budget_s=longer_s)
     if (folder / TRACES).exists():
         return f"batchadvisor view {shlex.quote(str(folder))}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..probes.process.endings import WorkerGone
 from ..probes.process.messages import Raised
 
-COMPILED = "the model is compiled, and steps on fake tensors run it as it is written"
+COMPILED_NOT_FAKED = "the model is compiled, and steps on fake tensors run it as it is written"
 UNKNOWN_SHAPES = ("DataDependentOutputException", "DynamicOutputShapeException")
 """Exceptions of torch where the shape of a result depends on values."""
 

@@ -17,7 +17,7 @@ from .fake_failures import why_not_faked
 from .run import Run
 
 WHY_NOT = "`batchadvisor run` measures what it takes, on the GPU itself."
-ENDED = "exit code 0"
+RAN_TO_ITS_END = "exit code 0"
 """Detail of a script that ran to its end."""
 MOST_STARTS = 4
 """Starts of the script at most: steps that raise end its process."""
@@ -135,7 +135,7 @@ class FakeLoop:
             result = self._worker.run_fake(size, Variant(), for_gpu=True, evaluation=True)
         except WorkerGone as gone:
             self._worker = None
-            return None if ENDED in gone.detail else why_not_faked(gone)
+            return None if RAN_TO_ITS_END in gone.detail else why_not_faked(gone)
         if result.reason:
             return result.reason
         if not result.evaluation_bytes:

@@ -345,7 +345,7 @@ GPU_PRECISION = 0.02
 MIN_SAMPLE_S = 0.02
 """Steps shorter than this are averaged in groups, except where only memory counts."""
 MAX_TIMED_S = 30.0
-BUDGET_SHARE = 1 / 16
+TIMED_SHARE = 1 / 16
 """A timed phase takes at most so long, and at most this share of the budget."""
 
 ENERGY_S = 1.25 * SHORTEST_S
@@ -372,7 +372,7 @@ def order_of(
     """
     goal = record.goal
     on_cpu = record.device is None or record.device.kind == "cpu"
-    time_limit_s = max(1.0, min(MAX_TIMED_S, goal.budget_s * BUDGET_SHARE))
+    time_limit_s = max(1.0, min(MAX_TIMED_S, goal.budget_s * TIMED_SHARE))
     min_time_s = 0.0
     if goal.kind == "energy":
         min_time_s = time_limit_s = ENERGY_S

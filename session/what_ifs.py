@@ -10,9 +10,9 @@ from ..records import FakeTrial, Forecast, OptimizerKind, Variant, WhatIf
 from .fake_loop import CannotFakeError, FakeLoop
 
 LORA_RANK = 16
-RANKS = 8
+SHARDED_RANKS = 8
 """That share the model where nothing else was asked for."""
-PARTS = (2, 4)
+MICRO_BATCHES = (2, 4)
 """Micro-batches that a batch is divided into."""
 OPTIMIZERS: tuple[OptimizerKind, ...] = (
     "AdamW",
@@ -22,7 +22,7 @@ OPTIMIZERS: tuple[OptimizerKind, ...] = (
     "SGD with momentum",
     "SGD",
 )
-LEAST_SHARE = 0.001
+LEAST_SAVING_SHARE = 0.001
 """Share of the peak below which a difference counts as none."""
 
 
@@ -87,7 +87,7 @@ def looked_at(
     return tuple(
         line
         for line in lines
-        if line.saved_bytes is None or abs(line.saved_bytes) > LEAST_SHARE * written
+        if line.saved_bytes is None or abs(line.saved_bytes) > LEAST_SAVING_SHARE * written
     )
 
 
@@ -99,13 +99,13 @@ def hopeless(forecasts: Sequence[Forecast], wanted: Wanted) -> bool:
 def _changes(loop: FakeLoop, own: int, wanted: Wanted, *, alone: bool) -> Iterator[_Change]:
     if alone:
         yield from _changes_alone(loop, own, wanted)
-    ranks = wanted.ranks or RANKS
+    ranks = wanted.ranks or SHARDED_RANKS
     yield _Change(f"FSDP2 over {ranks} ranks, each with this batch", own, Variant(ranks=ranks))
 
 
 def _changes_alone(loop: FakeLoop, own: int, wanted: Wanted) -> Iterator[_Change]:
     """Those of a single GPU."""
-    for parts in PARTS:
+    for parts in MICRO_BATCHES:
         if own % parts == 0 and own // parts >= SMALLEST:
             words = f"{parts} micro-batches of {own // parts}, gradients accumulated"
             yield _Change(words, own // parts, Variant(accumulates=True))

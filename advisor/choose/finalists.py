@@ -14,7 +14,7 @@ from ..measured.trials import pooled, throughput, undisturbed
 from . import clean_size
 from .knee import fastest, knee
 
-ROUNDS = 2
+FINALIST_ROUNDS = 2
 """Each finalist is measured this often, in turn."""
 MAX_DISTURBED = 2
 """Disturbed trials of one size that are measured again; further ones count."""
@@ -92,7 +92,7 @@ def _costs_too_much(measurements: Measurements, size: int, best: int) -> bool:
             ]
             for which in (size, best)
         )
-        if min(len(mine), len(theirs)) < ROUNDS:
+        if min(len(mine), len(theirs)) < FINALIST_ROUNDS:
             return False
         return median(mine) < floor * median(theirs)
     return kind != "memory" and is_below(measurements, size, best, floor)

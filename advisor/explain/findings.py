@@ -49,7 +49,7 @@ def findings_of(
         device_findings.shared_core,
         creep_findings.creep,
     )
-    for rule in (*_RULES, *batch_findings.RULES, *disturbances.RULES, *devices):
+    for rule in (*_RULES, *batch_findings.BATCH_RULES, *disturbances.DISTURBANCE_RULES, *devices):
         findings += rule(measurements)
     return worst_first(findings)
 

@@ -20,7 +20,7 @@ TRUSTED_EFFICIENCY_PCT = 5.0
 """An efficiency below this says that grids are not known, not that they are so small."""
 LONG_WAIT = 0.10
 """Share of the window from which on it is said what waits of the host are worth."""
-WORDS: dict[LossKind, str] = {
+LOSS_WORDS: dict[LossKind, str] = {
     "input": "waiting for the DataLoader",
     "synchronisation": "the host waits for the GPU, then the GPU for the host",
     "host": "waiting for the host to launch work",
@@ -77,7 +77,7 @@ class Losses(Record, frozen=True, kw_only=True):
     def contributions(self) -> tuple[Evidence, ...]:
         """The losses of at least 1 % in words."""
         return tuple(
-            Evidence(metric=WORDS[kind], value=round(share, 4))
+            Evidence(metric=LOSS_WORDS[kind], value=round(share, 4))
             for kind, share in sorted(self.ranked(), key=lambda loss: -loss[1])
             if share >= 0.01
         )
@@ -162,7 +162,7 @@ def wait_notes(profile: Profile) -> tuple[str, ...]:
 
 def message_of(limit: Limit, losses: Losses) -> str:
     """What limits the step, in a sentence with its share."""
-    share = getattr(losses, limit, 0.0) if limit in WORDS else 0.0
+    share = getattr(losses, limit, 0.0) if limit in LOSS_WORDS else 0.0
     if limit == "input":
         return f"for {share:.0%} of the step the GPU waits for the DataLoader"
     if limit == "synchronisation":

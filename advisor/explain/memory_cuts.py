@@ -28,7 +28,7 @@ FORWARD_SHARE = 0.4
 SHARE_BYTES = 64 * MIB
 """Smaller parts are not worth a change."""
 ROUNDING_SHARE = 0.1
-EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+USE_EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 
 
 def cuts_of(device: SnapshotDevice) -> tuple[MemoryCut, ...]:
@@ -119,7 +119,8 @@ def _between(device: SnapshotDevice) -> Iterable[MemoryCut]:
             evidence=f"{format_bytes(failed.requested_bytes)} asked for; {bound}"
             f"{format_bytes(failed.free_bytes or 0)} free in its segments, the largest piece "
             f"{bound}{format_bytes(failed.largest_free_bytes or 0)}",
-            remedy=f"start with {EXPANDABLE}: segments then grow instead of standing side by side",
+            remedy=f"start with {USE_EXPANDABLE}: segments then grow instead of standing "
+            "side by side",
             num_bytes=failed.free_bytes,
         )
     elif _much(free, device):
@@ -131,7 +132,7 @@ def _between(device: SnapshotDevice) -> Iterable[MemoryCut]:
             "blocks stand between",
             evidence=f"{share:.0f}% of what is reserved; the largest piece has "
             f"{format_bytes(device.largest_free_bytes)}",
-            remedy=f"start with {EXPANDABLE}",
+            remedy=f"start with {USE_EXPANDABLE}",
             num_bytes=free,
         )
 
@@ -148,7 +149,7 @@ def _whole_segments(device: SnapshotDevice) -> Iterable[MemoryCut]:
                 evidence=f"{100 * pool.cached_bytes / device.reserved_bytes:.0f}% of what is "
                 "reserved; a request that is larger than each of them takes new memory",
                 remedy="one torch.cuda.empty_cache() where such requests begin gives them back; "
-                f"{EXPANDABLE} keeps it from coming again",
+                f"{USE_EXPANDABLE} keeps it from coming again",
                 num_bytes=pool.cached_bytes,
             )
 

@@ -25,7 +25,7 @@ GROUP_BATCHES = 50
 """Samples of so many batches are sorted together, as Hugging Face's Trainer does it."""
 MAX_MISS = 0.20
 """A law that misses what was measured of the random order by more predicts nothing."""
-MAX_SAMPLES = 20_000
+MAX_SEQUENCES = 20_000
 """Sequences that are laid into batches one by one, at most."""
 
 
@@ -135,7 +135,7 @@ class Batch(NamedTuple):
 
 def _pool(lengths: Sequence[int], size: int) -> list[int]:
     """The sequences of one group, ascending; each length as often as it was seen."""
-    num = min(MAX_SAMPLES, GROUP_BATCHES * size)
+    num = min(MAX_SEQUENCES, GROUP_BATCHES * size)
     return [lengths[place * len(lengths) // num] for place in range(num)]
 
 

@@ -24,7 +24,7 @@ from .length_law import terms_of
 
 LEAST_FACTOR = 0.5
 """The truth over the law is no less: errors below that are too rare to matter."""
-REACH = 4.0
+SUM_REACH = 4.0
 """Standard errors up to which sums of samples are looked at beyond the capacity."""
 CELLS = 400
 """Cells of the grid on which sums of samples are computed."""
@@ -59,7 +59,7 @@ def chance(
     """That some batch of an epoch takes more than the capacity, 0..1."""
     error_of_law = _error_at_limit(law, census, size, capacity_bytes, epoch)
     if epoch.summed and not epoch.by_budget:
-        most_bytes = capacity_bytes / max(LEAST_FACTOR, 1 - REACH * error_of_law.standard)
+        most_bytes = capacity_bytes / max(LEAST_FACTOR, 1 - SUM_REACH * error_of_law.standard)
         at = _summed(law, census, size, most_bytes, epoch)
     else:
 

@@ -22,7 +22,7 @@ from .length_law import LEAST_SPREAD, solution, terms_of
 
 NODES = 201
 """Places at which the error is looked at, denser in the middle."""
-REACH = 100.0
+ERROR_REACH = 100.0
 """Standard errors within which it is; what lies beyond counts at the last place."""
 
 
@@ -46,7 +46,7 @@ class LawError(NamedTuple):
 
     def places(self) -> list[tuple[float, float]]:
         """Relative errors, and the chance of each."""
-        reach = asinh(REACH)
+        reach = asinh(ERROR_REACH)
         edges = [
             self.standard * sinh(reach * (2 * place / NODES - 1)) for place in range(NODES + 1)
         ]

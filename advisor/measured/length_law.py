@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from ...records import LengthLaw, Trial
 
-MAX_RESIDUAL = 0.12
+MAX_LENGTH_RESIDUAL = 0.12
 """A law that misses one of its points by more is refused."""
 WORTH = 0.5
 """The square of the length is taken in where it halves what a law without it misses."""
 LEAST_SPREAD = 0.004
 """Peaks of equal batches differ by about so much of themselves, however well a law fits."""
-LEAST_GROWTH = 0.03
+LEAST_PEAK_GROWTH = 0.03
 """Peaks that differ by a smaller share differ by little more than equal ones, and a law through
 them would be carried far beyond what it rests on."""
 MIN_POINTS = 3
@@ -68,15 +68,15 @@ def fit_lengths(points: Sequence[Point]) -> LengthLaw | str:
     if len(distinct) < MIN_POINTS:
         return f"three windows at chosen lengths are needed; found: {len(distinct)}"
     law = _fit(distinct)
-    if law is not None and law.residual > MAX_RESIDUAL and len(distinct) > MIN_POINTS:
+    if law is not None and law.residual > MAX_LENGTH_RESIDUAL and len(distinct) > MIN_POINTS:
         law = _fit(distinct[1:]) or law
     if law is None or law.per_token_bytes + law.per_square_bytes <= 0:
         return "peak memory does not grow with the lengths"
-    if law.residual > MAX_RESIDUAL:
+    if law.residual > MAX_LENGTH_RESIDUAL:
         return f"no law of batch and length fits: it misses a window by {law.residual:.0%}"
     peaks = [point.peak_bytes for point in points]
     growth = 1 - min(peaks) / max(peaks)
-    if growth < LEAST_GROWTH:
+    if growth < LEAST_PEAK_GROWTH:
         return f"the windows differ by {growth:.1%} of their peaks, too little for a law"
     return law
 

@@ -34,7 +34,7 @@ SWEEPS = 10
 CLEAN = 4
 """Undisturbed readings of a size that make its disturbed ones unnecessary: with fewer, one that is
 far off would not stand out."""
-LEAST_SHARE = 0.01
+LEAST_TIME_SHARE = 0.01
 """No step would have taken less than this share of its time."""
 ALONE = 0.1
 """Standard error of one value alone: log times of single steps on two busy cores differ so much."""
@@ -327,7 +327,7 @@ def _window(trial: Trial) -> list[Reading]:
     if trial.kind != "timed" or rate is None or rate.median <= 0:
         return []
     lost = 0.0
-    below = log(rate.median / max(rate.low, LEAST_SHARE * rate.median))
+    below = log(rate.median / max(rate.low, LEAST_TIME_SHARE * rate.median))
     above = log(rate.high / rate.median)
     if trial.contended or rate.is_skewed:
         lost, above = above, below
@@ -380,7 +380,7 @@ def _in_turn(trial: Trial, windows: dict[int, Trial]) -> list[Reading]:
                 Reading(
                     size,
                     rate + log(window.arrived_share),
-                    lost=-log(max(LEAST_SHARE, 1 - lost_s / seconds)),
+                    lost=-log(max(LEAST_TIME_SHARE, 1 - lost_s / seconds)),
                     error=None,
                     weight=weight,
                     clean=not lost_s,

@@ -22,7 +22,7 @@ AT_RANDOM = (0.85, 1.2)
 """Positions that were counted over those of samples drawn at random: so near they are such."""
 TELLING_RANGE = 2.0
 """Steps whose positions differ by less do not tell what fewer or more would take."""
-MIN_STEPS = 8
+MIN_SEEN_STEPS = 8
 NUM_LENGTHS = 1000
 
 
@@ -90,7 +90,7 @@ def usual_steps(record: RunRecord, more: Iterable[int] = ()) -> Usual | None:
     timed = [trial for trial in record.trials if trial.kind == "timed" and trial.ran]
     seen = [step for trial in timed if trial.tokens for step in trial.tokens.steps]
     counted = _counted(record.trials)
-    if len(seen) < MIN_STEPS or not counted:
+    if len(seen) < MIN_SEEN_STEPS or not counted:
         return None
     law = any_law(seen)
     if law is None:

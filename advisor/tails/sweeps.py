@@ -15,7 +15,7 @@ from .conditions import HARM
 from .layouts import layout_of
 from .pipeline import check, refuse
 
-NEAR = 0.25
+NEAR_SHARE = 0.25
 """Clean sizes are looked for within this relative distance."""
 MAX_CLEAN = 3
 WHATEVER_THE_SIZE = frozenset(("ddp.no-sampler", "lightning.sampler"))
@@ -82,7 +82,7 @@ def nearest_clean(
     *,
     largest: int | None = None,
     predict: Callable[[int], float] | None = None,
-    near: float = NEAR,
+    near: float = NEAR_SHARE,
     most: int = MAX_CLEAN,
 ) -> tuple[CleanSize, ...]:
     """Sizes near the pipeline's without a harmful tail, the best first; none if it has none itself.
@@ -147,7 +147,7 @@ def why_none_clean(pipeline: Pipeline, *, largest: int | None = None) -> str:
 
 
 def near_by(
-    pipeline: Pipeline, *, largest: int | None = None, near: float = NEAR
+    pipeline: Pipeline, *, largest: int | None = None, near: float = NEAR_SHARE
 ) -> tuple[int, int]:
     """The least and the largest size in which clean ones are looked for."""
     size, high = pipeline.batch_size, round(pipeline.batch_size * (1 + near))

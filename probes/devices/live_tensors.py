@@ -22,9 +22,9 @@ from .live_objects import Bound, objects_of
 
 MOST_NODES = 20_000
 """Nodes of graphs that are counted at most."""
-FEW = 5
+SEARCHED_TENSORS = 5
 """New tensors whose holder is searched for: each search walks all objects once more."""
-LONG = 8
+LONG_CONTAINER = 8
 """A container with fewer entries is not what keeps a tensor a step."""
 
 
@@ -153,7 +153,7 @@ def _holder(new: list[torch.Tensor], ours: set[int], bound: Bound) -> Any:
     """
     found: Counter[int] = Counter()
     holders: dict[int, Any] = {}
-    some = new[:: max(1, len(new) // FEW)][:FEW]
+    some = new[:: max(1, len(new) // SEARCHED_TENSORS)][:SEARCHED_TENSORS]
     for tensor in some:
         for holder in _containers(tensor, {*ours, id(some)}, bound):
             found[id(holder)] += 1
@@ -169,9 +169,9 @@ def _containers(entry: Any, ours: set[int], bound: Bound, depth: int = 2) -> lis
     for holder in gc.get_referrers(entry):
         if id(holder) in ours or not isinstance(holder, list | dict | set | tuple | deque):
             continue
-        if len(holder) >= LONG and not _is_namespace(holder):
+        if len(holder) >= LONG_CONTAINER and not _is_namespace(holder):
             answer.append(holder)
-        elif depth > 1 and len(holder) < LONG and not _is_namespace(holder):
+        elif depth > 1 and len(holder) < LONG_CONTAINER and not _is_namespace(holder):
             answer += _containers(holder, ours, bound, depth - 1)
     return answer
 

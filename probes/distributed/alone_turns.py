@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 MOST_RANKS = 8
 """With more ranks the turns take too long."""
-PATIENCE = 20
+TURN_PATIENCE = 20
 """Ordinary steps that a rank waits for the turn of another, but at least `LEAST_PATIENCE_S`."""
 LEAST_PATIENCE_S = 2.0
 TALKS = "the ranks wait for each other in the step itself: none can make one alone"
@@ -77,7 +77,7 @@ class AloneTurns:
             self.unavailable = self.unavailable or TALKS
             return False
         self._turn, self._had_turn = 0, False
-        self._limit_s = max(LEAST_PATIENCE_S, PATIENCE * step_s)
+        self._limit_s = max(LEAST_PATIENCE_S, TURN_PATIENCE * step_s)
         return self._go_on()
 
     def made(self) -> None:

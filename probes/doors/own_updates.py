@@ -18,7 +18,7 @@ from .optimizers import ScriptUpdate
 
 SHOWN_VALUES = 256
 """Values of each parameter that are compared, at most."""
-MOST_NODES = 200_000
+MOST_LEAF_NODES = 200_000
 """Nodes of a graph that are looked at, at most; a model of any size has fewer."""
 MOST_PASSES = 1000
 """Passes without an update after which those that come are looked at as if they were the first."""
@@ -130,7 +130,7 @@ def _leaves_of(outputs: Iterable[Any]) -> list[torch.Tensor]:
     queue = [getattr(output, "grad_fn", None) for output in outputs]
     seen: set[Any] = set()
     leaves = []
-    while queue and len(seen) < MOST_NODES:
+    while queue and len(seen) < MOST_LEAF_NODES:
         node = queue.pop()
         if node is None or node in seen:
             continue

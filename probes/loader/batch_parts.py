@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from .batch_structure import MAX_DEPTH, Path, paths
+from .batch_structure import BATCH_DEPTH, Path, paths
 
 Change = Callable[[Any, int], Any]
 """Replaces a part of a batch, given the part and the axis along which it carries samples."""
@@ -112,7 +112,7 @@ def tensors_in(batch: Any) -> list[torch.Tensor]:
 
 
 def _tensors(batch: Any) -> Iterator[tuple[Path, torch.Tensor]]:
-    for path, leaf in paths(batch, (), MAX_DEPTH):
+    for path, leaf in paths(batch, (), BATCH_DEPTH):
         if isinstance(leaf, torch.Tensor):
             yield path, leaf
 

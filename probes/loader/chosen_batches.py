@@ -18,7 +18,7 @@ from ...records import CHOSEN_STEPS, ChosenBatch, LengthCensus, LengthChoice
 from .cycled_dataset import CycledDataset
 from .sample_lengths import SampleLengths, measure
 
-NEAR = 50
+LENGTH_PARTS = 50
 """One part in so many of the samples, in order of length, counts as being of one length."""
 MOST_BATCHES = 20_000
 """Batches of one pass of a batch sampler that are looked at, at most."""
@@ -132,7 +132,7 @@ class ChosenBatches:
             return []
         width = size
         if self._length != "longest":
-            width = min(size, -(-len(order) // NEAR))
+            width = min(size, -(-len(order) // LENGTH_PARTS))
         place = {"longest": 0, "median": (len(order) - width) // 2}.get(self._length, -width)
         some = order[place:][:width]
         if is_budget:
@@ -148,7 +148,7 @@ def band_of(ordered: Sequence[int], length: LengthChoice, size: int) -> tuple[in
         size: samples of a batch; of many only a part of all that counts as of one length.
     """
     num = len(ordered)
-    width = min(size, -(-num // NEAR))
+    width = min(size, -(-num // LENGTH_PARTS))
     place = {"shortest": 0, "median": (num - width) // 2}.get(length, num - width)
     return ordered[place], ordered[place + width - 1]
 

@@ -19,7 +19,7 @@ MAX_SHAPES = 16
 """Tensors of a step whose shapes are kept."""
 MAX_NODES = 64
 """Nodes of the autograd graph that are looked at behind a loss."""
-DEPTH = 4
+INPUT_DEPTH = 4
 """Levels of lists, mappings and objects that are searched for tensors in a module's inputs; PyTorch
 Geometric's graphs need them."""
 
@@ -81,7 +81,7 @@ class ModelInputs:
         self._depth += 1
         if self._told_at or not torch.is_grad_enabled():
             return
-        for _, leaf in islice(paths(inputs, (), DEPTH), MAX_LEAVES):
+        for _, leaf in islice(paths(inputs, (), INPUT_DEPTH), MAX_LEAVES):
             if isinstance(leaf, torch.Tensor) and leaf.dim():
                 self._told_at = self._depth
                 self._add(tuple(leaf.shape))

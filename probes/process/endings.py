@@ -15,7 +15,7 @@ ENDED = "it was ended with the others"
 """Detail of a rank that we ended because another one was over."""
 
 
-NO_STEP = "no optimizer stepped"
+NO_OPTIMIZER_STEP = "no optimizer stepped"
 """Begins the answer of a process that makes no further steps, and waits for its end."""
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .script_text import default_of_field, target_name
 
-DEEPEST = 4
+MOST_NESTED = 4
 """Dataclasses inside dataclasses that are followed."""
 _Place = tuple[int, ast.expr | None, ast.AST]
 
@@ -84,11 +84,11 @@ def _options(
 ) -> Iterator[FieldOption]:
     text, node = known[name]
     for base in node.bases if isinstance(node, ast.ClassDef) else ():
-        if (target_name(base) or "") in known and len(path) < DEEPEST:
+        if (target_name(base) or "") in known and len(path) < MOST_NESTED:
             yield from _options(target_name(base) or "", known, style, path)
     for field, kind, value, holder in _fields(node):
         inner = target_name(kind) if kind is not None else None
-        if inner in known and inner != name and len(path) < DEEPEST:
+        if inner in known and inner != name and len(path) < MOST_NESTED:
             yield from _options(inner or "", known, style, (*path, field))
             continue
         words = (*path, field) if style.dotted else (field,)

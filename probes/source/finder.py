@@ -23,7 +23,7 @@ from .script_text import (
     target_name,
 )
 
-DEEPEST = 5
+MOST_CALLERS = 5
 """Functions that are followed outwards where only their text tells who calls them."""
 
 
@@ -140,7 +140,7 @@ class Finder:
                 named = any(keyword.arg == name for keyword in call.keywords)
                 if finder is not None and (named or target_name(call.func) in inside.names):
                     yield finder, call
-        if self._callers or self._depth >= DEEPEST:
+        if self._callers or self._depth >= MOST_CALLERS:
             return
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Call) and target_name(node.func) in inside.names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-NAMES = tuple(
+SIZE_NAMES = tuple(
     re.compile(pattern)
     for pattern in (
         r"(per_device_|per_gpu_|micro_|device_|local_|mini_?)(train_|training_)?(batch_?size|bsz?)",
@@ -17,7 +17,7 @@ NAMES = tuple(
     )
 )
 """Names of a batch size, the most exact ones first."""
-_NOT_AN_OPTION = len(NAMES) - 1
+_NOT_AN_OPTION = len(SIZE_NAMES) - 1
 """The rank of a name that means a batch size where it is given a number in the text alone."""
 _NOT_TRAINING = re.compile(
     r"(^|[_.-])(eval|val|valid|validation|test|infer|inference|dev)([_.-]|$)"
@@ -30,7 +30,7 @@ def rank_of(name: str) -> int | None:
     if _NOT_TRAINING.search(plain):
         return None
     last = plain.rpartition(".")[2]
-    return next((rank for rank, names in enumerate(NAMES) if names.fullmatch(last)), None)
+    return next((rank for rank, names in enumerate(SIZE_NAMES) if names.fullmatch(last)), None)
 
 
 def option_rank(flag: str) -> int | None:

@@ -36,7 +36,7 @@ RARE = 0.25
 """Slow steps that are a larger share than this do not come now and then."""
 STRETCHES = 10
 """The interval of a mean is that of the means of so many stretches."""
-WIDE = 0.25
+WIDE_SPREAD = 0.25
 """Without evidence, times that spread by more than this are judged by the quantile."""
 
 
@@ -272,7 +272,7 @@ def step_time(
             spread = _of_usual_steps(steps, spread, group)
         elif spread is not None:
             spread = steps.collecting.added_to(spread)
-        if steps.known or spread is None or spread.relative_half_width <= WIDE:
+        if steps.known or spread is None or spread.relative_half_width <= WIDE_SPREAD:
             return spread, "clean steps" if steps.known else "all steps"
     working_s = steps.working_s
     every = in_groups(working_s, group) or working_s

@@ -23,7 +23,7 @@ from ...records import StepFlops
 from .optimizer_hooks import Listener, listen
 
 CPU_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
-PRODUCTS = ("attention", "bmm")
+ACTIVATION_PRODUCTS = ("attention", "bmm")
 """Parts of the names of operations that multiply activations with each other."""
 WITHOUT_FORMULA = frozenset(
     {
@@ -58,7 +58,9 @@ BACKWARD = "_engine_run_backward"
 """The function of torch that starts the backward pass; its caller is the script."""
 NO_OPERATION = "no operation that torch's flop counter knows ran in the thread of the training loop"
 CAPTURED = "the script replays captured CUDA graphs, which run past torch's flop counter"
-COMPILED = "the script compiles its model, and compiled code runs past torch's flop counter"
+NO_COUNT_COMPILED = (
+    "the script compiles its model, and compiled code runs past torch's flop counter"
+)
 
 
 class StepFlopCounter:
@@ -201,7 +203,7 @@ class _PhaseCounter(FlopCounterMode):  # type: ignore[misc,unused-ignore]
             self.backward += flops
         else:
             self.forward += flops
-        self.products += flops if any(part in name for part in PRODUCTS) else 0
+        self.products += flops if any(part in name for part in ACTIVATION_PRODUCTS) else 0
         self.by_dtype[_dtype_of(name, args)] += flops
 
     def _note_unknown(self, packet: Any, name: str) -> None:

@@ -22,14 +22,14 @@ class Held(NamedTuple):
         return self.squares or self.positions
 
 
-NOTHING = Held()
+NOTHING_HELD = Held()
 
 
 def held_by(step: Step) -> Held:
     """Contents of each of the steps that were timed together."""
     tokens = step.tokens
     if tokens is None:
-        return NOTHING
+        return NOTHING_HELD
     real, positions = tokens.real, tokens.positions
     return Held(
         None if real is None else real / step.parts,
@@ -40,7 +40,7 @@ def held_by(step: Step) -> Held:
 
 def mean_of(steps: Sequence[Held]) -> Held:
     """Mean of the steps of one turn; unknown as soon as one of them is."""
-    return Held(*(_mean(values) for values in zip(*steps, strict=True))) if steps else NOTHING
+    return Held(*(_mean(values) for values in zip(*steps, strict=True))) if steps else NOTHING_HELD
 
 
 def counted_in(steps: Sequence[Step]) -> CountedTokens | None:

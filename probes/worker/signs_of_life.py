@@ -16,7 +16,7 @@ QUIET_PERIOD_S = 5.0
 """Seconds between two signs of life while steps are timed or profiled."""
 SILENCE_SHARE = 0.1
 """Share of the longest allowed silence that no period between two signs exceeds."""
-QUIET: frozenset[Phase] = frozenset({"timing", "counting", "profiling"})
+QUIET_PHASES: frozenset[Phase] = frozenset({"timing", "counting", "profiling"})
 """Phases whose steps are measured."""
 
 
@@ -42,7 +42,7 @@ class SignsOfLife:
     def due(self, phase: Phase) -> bool:
         """Whether to say something now; a new phase is always told."""
         now = self._clock()
-        period_s = min(QUIET_PERIOD_S if phase in QUIET else PERIOD_S, self._longest_s)
+        period_s = min(QUIET_PERIOD_S if phase in QUIET_PHASES else PERIOD_S, self._longest_s)
         if phase == self._phase and now - self._last_s < period_s:
             return False
         self._phase, self._last_s = phase, now

@@ -21,8 +21,8 @@ from ..recording.store import DEVICES, RECORD, RunStore, read_record, write_whol
 from ..setup.options import RunOptions
 from .engine import Engine, GpuType, Probe, Standing
 
-PERIOD_S = 0.5
-END_S = 45.0
+POLL_PERIOD_S = 0.5
+PROBE_END_S = 45.0
 """A probe that was cancelled gets so long to save and leave; Slurm kills after thirty."""
 STILL_WAITING_S = 60.0
 """While nothing else is said, it is said this often what is waited for."""
@@ -110,13 +110,13 @@ class _Run:
             if self._open:
                 self._late = set(self._open)
                 self._engine.cancel(sorted(self._open))
-                self._wait(END_S)
+                self._wait(PROBE_END_S)
         except KeyboardInterrupt:
             state = "interrupted"
             with contextlib.suppress(KeyboardInterrupt), held_back():
                 self._engine.cancel(sorted(self._open))
             with contextlib.suppress(KeyboardInterrupt):  # a second one waits no longer
-                self._wait(END_S)
+                self._wait(PROBE_END_S)
         except BaseException:
             with contextlib.suppress(RunError):
                 self._save("failed")
@@ -174,7 +174,7 @@ class _Run:
             if not self._open or time.monotonic() > until_s:
                 return
             self._remind(until_s)
-            time.sleep(min(PERIOD_S, limit_s))
+            time.sleep(min(POLL_PERIOD_S, limit_s))
 
     def _see(self, name: str, now: Standing) -> None:
         self._relay(name)

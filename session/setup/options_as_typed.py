@@ -15,7 +15,7 @@ FLAGS = {
     *("--stacks", "--quiet", "--verbose", "--template", "--workload", "-m"),
 }
 """Options of `cli/run.py` that take no value; a test compares them."""
-SHORT = {"-o": "--output", "-q": "--quiet", "-v": "--verbose"}
+SHORT_OPTIONS = {"-o": "--output", "-q": "--quiet", "-v": "--verbose"}
 
 
 def options_as_typed(
@@ -74,7 +74,7 @@ def _options(words: Sequence[str]) -> dict[str, list[str]]:
         if len(word) > 2 and not word.startswith("--"):  # several short ones, such as -qo
             left[:0] = [word[:2], word[2:] if word.startswith("-o") else f"-{word[2:]}"]
             continue
-        name = SHORT.get(word, word.partition("=")[0])
+        name = SHORT_OPTIONS.get(word, word.partition("=")[0])
         alone = name in FLAGS or "=" in word
         typed[name] = [word, *([] if alone else left[:1])]
         del left[: len(typed[name]) - 1]
