@@ -28,7 +28,7 @@ from .session.viewer.board import Board, roots_of
 from .session.viewer.perfetto import INDEX, OTHER_TYPE, TYPES, viewer_files, viewer_policy
 
 NAME = "batch_advisor"
-"""In addresses: `/data/plugin/batch_advisor/...`, and after TensorBoard's `#`."""
+"""The plugin's name in addresses: `/data/plugin/batch_advisor/...`, and after TensorBoard's `#`."""
 TAB = "Batch Advisor"
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

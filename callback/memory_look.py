@@ -162,7 +162,7 @@ class MemoryLook:
 
 
 def _why_not(error: Exception) -> str:
-    """In words where it is a bound of ours, else what failed."""
+    """Words an error: a bound of ours by itself, else what failed."""
     from ..probes.devices.live_objects import LookTooLongError
 
     if isinstance(error, LookTooLongError):

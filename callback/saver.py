@@ -80,7 +80,7 @@ class Saver:
         self._write(news)
 
     def wait(self) -> None:
-        """Until nothing is being written."""
+        """Waits until nothing is being written."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None

@@ -122,7 +122,7 @@ class TokenCount:
 
 
 def _rate(samples_per_s: Spread | None, per_batch: float | None, size: int) -> Spread | None:
-    """At the pace of the samples, each with the mean number of tokens."""
+    """Tokens per second at the pace of the samples, each with the mean number of tokens."""
     if samples_per_s is None or per_batch is None:
         return None
     return scaled(samples_per_s, per_batch / size)

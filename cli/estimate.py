@@ -18,7 +18,7 @@ from .common import (
 from .types import PLACE, files
 
 MOST_SHARD_RANKS = 65_536
-"""That `--shard` counts; more share no model today."""
+"""Ranks that `--shard` counts; more share no model today."""
 
 
 @click.command(

@@ -44,7 +44,7 @@ class NoiseScale(Record, frozen=True, kw_only=True):
 
 
 class StretchesSeen(Record, frozen=True, kw_only=True):
-    """From what the step time of a size was taken on a device that runs behind the host.
+    """Stretches of steps that timed a size on a device which runs behind the host.
 
     Attributes:
         batch_size: of the size.

@@ -279,7 +279,7 @@ def _looked_at(
 def _sharded(
     loop: FakeLoop, sizes: Sizes, ranks: int, unavailable: dict[str, str]
 ) -> list[Forecast]:
-    """Over the ranks that were asked for; sharding the model anew costs most, so it is rare."""
+    """Forecasts over the ranks asked for; sharding the model anew costs most, so it is rare."""
     if not ranks:
         return []
     known = VARIANTS if loop.blocks else VARIANTS[:2]

@@ -17,7 +17,7 @@ UNSUPPORTED = (
     "quantized::",
     ".numpy() is not supported for tensor subclasses",
 )
-"""In what torch raises where an operation has no form for fake tensors."""
+"""Parts of what torch raises where an operation has no form for fake tensors."""
 
 
 def why_not_faked(gone: WorkerGone) -> str:

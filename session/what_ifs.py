@@ -11,7 +11,7 @@ from .fake_loop import CannotFakeError, FakeLoop
 
 LORA_RANK = 16
 SHARDED_RANKS = 8
-"""That share the model where nothing else was asked for."""
+"""Ranks that share the model where no other number was asked for."""
 MICRO_BATCHES = (2, 4)
 """Micro-batches that a batch is divided into."""
 OPTIMIZERS: tuple[OptimizerKind, ...] = (

@@ -65,7 +65,7 @@ def against_own(choice: Choice, native: Choice, ratio: Spread | None, rate: str)
 
 
 def left_open(measurements: Measurements, rival: Rival) -> str:
-    """That the noise leaves it open whether another size is faster, and what to do about it."""
+    """Says that noise leaves it open whether another size is faster, and what to do about it."""
     between = f"x{rival.ratio.low:.2f} to x{rival.ratio.high:.2f} the {rate_name(measurements)}"
     if rival.ratio.low > 1:
         return f"{rival.size} is faster ({between})."

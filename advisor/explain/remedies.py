@@ -93,10 +93,11 @@ _COPIES: dict[str, str] = {
     "PtoP": "fewer copies from GPU to GPU: a process for each (DistributedDataParallel), or "
     "cuts of the model where little passes; a larger batch copies in proportion.",
 }
-"""By the direction that takes the most; copies from the host have the general remedy."""
+"""Remedies by the direction of copies that takes the most time; the general one is for copies from
+the host."""
 
 UNTIMED = "time a larger batch; if it gains nothing, lower precision or torch.compile."
-"""For a device that computes all the time where nothing says what a larger batch gains."""
+"""Remedy for a device that computes all the time, where nothing says what a larger batch gains."""
 
 LESS_MEMORY = (
     "Lower precision, gradient checkpointing, an optimizer with less state, smaller or shorter "

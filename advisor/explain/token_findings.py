@@ -41,7 +41,7 @@ class GroupedByLength(torch.utils.data.Sampler):
         yield from (batches[i] for i in torch.randperm(len(batches)).tolist())
 # in place of batch_size= and shuffle=, with the length of each sample:
 # DataLoader(dataset, batch_sampler=GroupedByLength(lengths, {size}), ...)"""
-"""For a loop of the user's own; a test applies it."""
+"""Code that groups samples by length in a loop of the user's own; a test applies it."""
 
 
 def estimates_at(measurements: Measurements, batch_size: int) -> OrderEstimates | None:
@@ -86,7 +86,7 @@ def padding(measurements: Measurements, batch_size: int) -> list[Finding]:
 
 
 def pads_less(measurements: Measurements, size: int, other: int | None) -> str:
-    """That a size pads less than a larger one, which is why it may be faster; or empty."""
+    """Says that a size may be faster since it pads less than a larger one; else empty."""
     if other is None or size >= other or not measurements.rated_by_tokens:
         return ""
     mine, theirs = _padding(measurements, size), _padding(measurements, other)

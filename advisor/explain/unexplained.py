@@ -61,7 +61,7 @@ def unexplained(losses: Losses, profile: Profile, idle: IdleShares) -> Verdict:
 
 
 def small_losses(losses: Losses) -> str:
-    """That no loss stands out, and what they are."""
+    """Says that no loss stands out, and lists them."""
     shares = {"computing": losses.compute}
     shares |= {loss.metric: float(loss.value) for loss in losses.contributions()}
     shares["nothing ran, for another reason"] = losses.unexplained

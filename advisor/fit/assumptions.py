@@ -11,7 +11,7 @@ from .forecast import EAGER_BYTES, LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES, most
 def assumptions(
     names: Iterable[str] = (), *, eager: bool = False, grouped: bool = False
 ) -> tuple[str, ...]:
-    """In words.
+    """Words what a forecast takes for granted.
 
     Args:
         names: of the GPUs.

@@ -38,7 +38,7 @@ class ExpandableAllocator(CachingAllocator):
         """Place and block, ascending, of the large and of the small pool."""
 
     def _best_fit(self, size: int, *, small: bool) -> Block | None:
-        """As without, but a block counts with what it could grow to."""
+        """Finds the best fit as without it, but a block counts with what it could grow to."""
         pool = self._free[small]
         at = bisect_left(pool, size, key=lambda entry: entry[0])
         if at == len(pool):

@@ -40,7 +40,7 @@ WORKSPACE_BYTES = 8_519_680
 (getChosenWorkspaceSize of aten/src/ATen/cuda/CublasHandlePool.cpp; Hopper has more). It is counted
 with the context too, but may cut to pieces what a step would use."""
 PRECISION = 0.005
-"""To this share the size is looked for whose segments fit."""
+"""Relative precision of the search for the largest size whose segments fit."""
 STRAIGHT = 0.005
 """Three sizes lie on one line if the middle one is off it by no larger share of its peak."""
 BEYOND = 1.02

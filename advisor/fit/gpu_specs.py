@@ -75,5 +75,5 @@ SPECS: Final = {
 
 
 def specs_of(name: str) -> GpuSpecs | None:
-    """By the name in the table, or by the exact one that torch gives the device."""
+    """Finds a GPU's data by its name in the table, or by the exact name that torch gives it."""
     return SPECS.get(name) or next((gpu for gpu in SPECS.values() if gpu.name == name), None)

@@ -121,7 +121,7 @@ CARDS: Final[dict[str, Card]] = {
     "MI250X": Card(63.98, _line(65520), ("AMD Instinct MI250X",)),  # of each of its two devices
     "MI300X": Card(191.98, _issue("ROCm/ROCm/issues/4203"), ("AMD Instinct MI300X",)),
 }
-"""By short names."""
+"""Cards by their short names."""
 MEMORY_GIB: Final = {name: card.gib for name, card in CARDS.items()}
 CONTEXTS_MIB: Final = {
     "Volta": (320, _issue("pytorch/pytorch/issues/28394")),  # a Titan V, CUDA alone

@@ -21,7 +21,7 @@ BLOCK_STEPS = 16
 READS = 16
 """Memory readings of one block."""
 LEAST_RISE = 0.05
-"""Over all blocks, as a share of the first low."""
+"""Rise over all blocks, as a share of the first low, below which nothing is said."""
 EVEN_SHARE = 0.2
 """Every rise but the largest is at least this share of their median."""
 RUBBISH = 0.25

@@ -56,7 +56,7 @@ class Epoch(NamedTuple):
 def chance(
     law: LengthLaw, census: LengthCensus, size: int, capacity_bytes: int, epoch: Epoch
 ) -> float:
-    """That some batch of an epoch takes more than the capacity, 0..1."""
+    """The chance that some batch of an epoch takes more than the capacity, 0..1."""
     error_of_law = _error_at_limit(law, census, size, capacity_bytes, epoch)
     if epoch.summed and not epoch.by_budget:
         most_bytes = capacity_bytes / max(LEAST_FACTOR, 1 - SUM_REACH * error_of_law.standard)
@@ -133,14 +133,14 @@ def _expm1(value: float) -> float:
 
 
 def _all_among(num: int, places: int, total: int) -> float:
-    """That all of `num` samples lie in so many places of a random order of all."""
+    """The chance that all of `num` samples lie in so many places of a random order of all."""
     if num == 0:
         return 1.0
     return exp(_log_choose(places, num) - _log_choose(total, num)) if num <= places else 0.0
 
 
 def _none_drawn(num: int, drawn: int, total: int) -> float:
-    """That none of `num` samples is among those that are drawn without replacement."""
+    """The chance that none of `num` samples is among those drawn without replacement."""
     return _all_among(num, total - drawn, total)
 
 

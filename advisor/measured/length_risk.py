@@ -23,7 +23,7 @@ class LengthRisk(NamedTuple):
     epoch: Epoch
 
     def chance(self, size: int) -> float:
-        """That an epoch of this size runs out of memory, 0..1."""
+        """The chance that an epoch of this size runs out of memory, 0..1."""
         return chance(self.law, self.census, size, self.capacity_bytes, self.epoch)
 
     def at(self, size: int) -> EpochRisk:

@@ -17,7 +17,7 @@ from .kernel_limits import kernel_limit_of
 REFUSALS = ("exception", "crashed")
 """Outcomes by which a script turns a size down; memory, time and an early end are no such."""
 LARGEST_STEP = 1024
-"""Larger ones are not looked for."""
+"""Larger steps are not looked for."""
 LARGEST_WHOLE = 1 << 24
 """Larger whole numbers that sizes divide are not looked for."""
 

@@ -97,7 +97,7 @@ def last_not_of_the_size(record: RunRecord) -> str:
 
 
 def worked_aside(aside: str) -> str:
-    """Whose refusal it is where a loader fed the step that does not train."""
+    """Says whose refusal it is where a loader fed the step that does not train."""
     return (
         f"memory was refused while the script worked on {aside}, which is not the one that "
         "trains: an evaluation, or another task"

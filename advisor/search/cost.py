@@ -51,7 +51,7 @@ class StepPlan(NamedTuple):
 
 
 _PLANS = (StepPlan(3, 6, True), StepPlan(3, 6, False), StepPlan(2, 4, False), StepPlan(1, 3, False))
-"""From the best to the shortest."""
+"""Plans of a trial, from the best to the shortest."""
 
 
 def step_plan(step_s: float, budget_s: float) -> StepPlan:

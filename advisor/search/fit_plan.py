@@ -179,7 +179,7 @@ def _doubt(seen: Seen, peak: int) -> float:
 
 
 def _slope(seen: Seen, points: list[tuple[int, int]]) -> _Slope | None:
-    """From the nearest earlier reading that differs clearly, else from the farthest."""
+    """The slope from the nearest earlier reading that differs clearly, else from the farthest."""
     if len(points) < 2:
         return None
     size, peak = points[-1]
@@ -202,7 +202,7 @@ def _slope(seen: Seen, points: list[tuple[int, int]]) -> _Slope | None:
 
 
 def _jump(seen: Seen, points: list[tuple[int, int]], slope: _Slope) -> float:
-    """As far as the slope's upper bound says that the target allows."""
+    """The next size, as far as the slope's upper bound says that the target allows."""
     size, peak = points[-1]
     least = _in_proportion(seen, peak)
     growing = slope.upper * size

@@ -167,7 +167,8 @@ def multiple_in(record: RunRecord) -> int:
 
 
 def _granularity(members: Sequence[Member], total: int, least: int) -> int:
-    """On GPUs multiples that tensor cores like, if all sizes are such already and leave room.
+    """Picks, on GPUs, multiples that tensor cores like, if all sizes are such already and leave
+    room.
 
     Args:
         least: what every size is a multiple of in any case.

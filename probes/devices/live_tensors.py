@@ -181,7 +181,7 @@ def _is_namespace(holder: Any) -> bool:
 
 
 def _name_of(wanted: Any) -> str:
-    """As the script calls it: a variable of one of its frames, or an attribute."""
+    """The script's name for an object: a variable of one of its frames, or an attribute."""
     if wanted is None:
         return ""
     frame: FrameType | None = sys._getframe()

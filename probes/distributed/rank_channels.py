@@ -113,14 +113,14 @@ class RemoteLink:
         return Found(message.discovery, message.device, message.parallelism)
 
     def run(self, order: RunTrial) -> tuple[Trial, Any]:
-        """That rank's part of a trial."""
+        """Runs that rank's part of a trial."""
         self._send(order)
         message = self._reply(self._silence_s)
         assert isinstance(message, ResultThere)
         return message.trial, ()
 
     def run_pairs(self, order: RunPairs) -> RankPairs:
-        """That rank's part of the paired steps."""
+        """Runs that rank's part of the paired steps."""
         self._send(order)
         message = self._reply(self._silence_s)
         assert isinstance(message, PairsThere)

@@ -32,7 +32,7 @@ from ...records import SourceLine
 from ..source.call_site import shown_path
 
 DECLARED_NAMES = ("workload", "make", "step")
-"""Looked for in a module where none is named."""
+"""Names that are looked for in a module where none is given."""
 DEFAULT_SIZE = 8
 EXAMPLE = "def make(batch_size): ... return step, with def step(): ... inside."
 

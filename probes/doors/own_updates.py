@@ -27,7 +27,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class OwnUpdates:
-    """Told of every backward pass and fetch; gives an update where the script has made one.
+    """Finds the script's own updates, told of every backward pass and fetch.
 
     Attributes:
         num_passes: backward passes since somebody set it to 0.

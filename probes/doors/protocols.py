@@ -110,7 +110,7 @@ class ScriptDoor(Door, Protocol):
 
     @property
     def watch(self) -> ScriptWatch:
-        """Told of the loaders and optimizers that the script makes."""
+        """The watch that is told of the loaders and optimizers that the script makes."""
 
     @property
     def in_control(self) -> bool:

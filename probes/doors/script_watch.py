@@ -29,7 +29,7 @@ PATIENCE_CYCLES = 12
 
 
 class ScriptWatch:
-    """Told of whatever the script makes; every door has one.
+    """Is told of whatever the script makes; every door has one.
 
     Args:
         arguments: the script's command line.

@@ -127,7 +127,7 @@ def _frozen(parameters: Iterable[torch.Tensor]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _kept_gradients() -> Iterator[None]:
-    """As in the later micro-batches of a step: the gradients of those before are still there."""
+    """Keeps the gradients of earlier micro-batches, as the later ones of a step find them."""
     classes: tuple[Any, ...] = (Optimizer, nn.Module)
     was = [each.zero_grad for each in classes]
 

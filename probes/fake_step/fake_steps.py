@@ -145,7 +145,7 @@ class FakeSteps:
 
     @property
     def blocks(self) -> str:
-        """That can be checkpointed; see `CheckpointedBlocks.names`."""
+        """Names of blocks that can be checkpointed; see `CheckpointedBlocks.names`."""
         return self._checkpointed.names
 
     @property

@@ -120,7 +120,7 @@ def _read_anyway(native: Any) -> Any:
 
 
 def _formatted(tensor: FakeTensor, spec: str) -> str:
-    """As torch formats its own tensors."""
+    """Formats a fake tensor as torch formats its own."""
     return object.__format__(tensor, spec) if tensor.dim() else format(tensor.item(), spec)
 
 

@@ -16,9 +16,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 MOST = 100_000
-"""Remembered: shapes that never come again are not to fill the memory."""
+"""Results that are remembered: shapes that never come again are not to fill the memory."""
 NAMESPACES = ("aten", "fsdp")
-"""Whose operations do nothing beside what they return."""
+"""Namespaces whose operations do nothing beside what they return."""
 SIMPLE = {int, float, bool, str, type(None)}
 SIMPLE |= {torch.dtype, torch.device, torch.layout, torch.memory_format}
 """Kinds of arguments that are what their values say."""

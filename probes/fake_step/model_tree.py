@@ -20,7 +20,7 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def parts_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """In whose storages it lies: its own, or those of the places and values of a sparse one."""
+    """Tensors in whose storages it lies: itself, or the places and values of a sparse one."""
     held = local_part(tensor)
     if held.layout is torch.sparse_coo:
         with torch.utils._python_dispatch._disable_current_modes():

@@ -65,7 +65,7 @@ KINDS: dict[str, Callable[[list[torch.Tensor]], Steps]] = {
     "SGD with momentum": lambda parameters: SGD(parameters, lr=1e-2, momentum=0.9),
     "SGD": lambda parameters: SGD(parameters, lr=1e-2),
 }
-"""By the names of records.OptimizerKind."""
+"""Optimizers by the names of records.OptimizerKind."""
 
 
 def fill_history(optimizer: Optimizer) -> None:

@@ -48,7 +48,7 @@ def _aligned(
 
 
 def _sparse(like: torch.Tensor, num: int, *, merged: bool) -> Any:
-    """With so many entries, of the shape and type of another."""
+    """Makes a sparse tensor with so many entries, of the shape and type of another."""
     values, places = like._values(), like._indices()
     made: Any = torch.sparse_coo_tensor(
         places.new_empty((places.size(0), num)),
@@ -78,7 +78,7 @@ BOUNDED: dict[str, Callable[..., Any]] = {
     "_ctc_loss": _aligned,
     "sparse_mask": _taken,
 }
-"""By the name of the operation: what it returns of its arguments."""
+"""Functions that make the results of operations, by the operation's name."""
 OF_SPARSE: dict[str, Callable[..., Any]] = {"_coalesce": _merged, "clone": _copied}
 """Results of operations whose first argument is sparse, by name: torch's own forms lose the
 entries."""

@@ -79,7 +79,7 @@ class SteeredBatchSampler(BatchSampler):
 
     @property
     def handle(self) -> Demand:
-        """Whose sizes it takes."""
+        """The handle whose sizes it takes."""
         return self._handle
 
     def __len__(self) -> int:

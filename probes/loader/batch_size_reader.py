@@ -15,7 +15,7 @@ from .batch_structure import BATCH_DEPTH, MAX_LEAVES, Counted, Path, counted, li
 Axis = tuple[int, int]
 """Position of a leaf in the batch, and the axis of its shape."""
 _ITEMS = 2
-"""In place of an axis: the length of a list with an item for each sample."""
+"""Stands in place of an axis: the length of a list with an item for each sample."""
 DRAWN = "drawn"
 """Proof of a batch that is somewhat smaller than what was fetched from the dataset for it."""
 

@@ -147,7 +147,7 @@ _MEASURES = re.compile(
 )
 """Files of ours that call no code of the script's: below them a library raises at our call."""
 _BY_A_DEVICE = re.compile(r"\b(cuda|hip|xpu|nccl|cublas|cudnn)( \w+)? error", re.IGNORECASE)
-"""In the words of errors of a step of the script's that the next call which waits raises."""
+"""Words of errors of one step that a later call which waits raises."""
 
 
 def raised_by_us(error: BaseException) -> bool:

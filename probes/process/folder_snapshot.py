@@ -20,7 +20,7 @@ from ..source.call_site import shown_path
 MAX_TREE_ENTRIES = 20_000
 """A larger tree (a data set in the working folder) is not listed."""
 MAX_LISTING_S = 2.0
-"""Nor one on a slow file system."""
+"""Seconds of listing after which a tree on a slow file system is left out."""
 _SKIPPED = {".git", "__pycache__", ".venv", "node_modules", "batchadvisor-runs"}
 
 

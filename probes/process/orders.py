@@ -153,7 +153,7 @@ class RunFake(Message, frozen=True, kw_only=True):
 
 
 class GoOn(Message, frozen=True):
-    """To a process that the script started and that trained nothing: end as you would alone."""
+    """Tells a process that the script started and that trained nothing to end as it would alone."""
 
 
 ToWorker = WorkOrder | RunTrial | RunPairs | RunRecorded | RunFake | GoOn

@@ -54,7 +54,7 @@ _STYLES = {
     "jsonargparse.CLI": _Style(dashes=False, dotted=True),
     "jsonargparse.auto_cli": _Style(dashes=False, dotted=True),
 }
-"""By how they are called, also where the name alone was imported."""
+"""Styles by how the parsers are called, also where the name alone was imported."""
 
 
 def field_options(trees: Sequence[ast.Module]) -> Iterator[FieldOption]:

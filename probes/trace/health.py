@@ -343,7 +343,7 @@ def _events(count: int, *, gpu: bool = False) -> str:
 CLOCKS_NS = 1_000_000
 """Clocks of host and device may differ by so much."""
 MANY = 100
-"""From so many events on, the last one is not believed if it outlasts all the rest of the trace."""
+"""Events from which on the last one is not believed if it outlasts all the rest of the trace."""
 
 
 def ends_in_order(trace: Trace) -> Ints:

@@ -53,7 +53,7 @@ WITHOUT_FORMULA = frozenset(
 )
 """Operations of torch's that multiply matrices and have no formula; some are seen undecomposed."""
 CHECKPOINTING = "checkpoint"
-"""In the names of the files of torch, DeepSpeed and others that make a forward pass again."""
+"""Parts of the names of files, torch's, DeepSpeed's and others', that make a forward pass again."""
 BACKWARD = "_engine_run_backward"
 """The function of torch that starts the backward pass; its caller is the script."""
 NO_OPERATION = "no operation that torch's flop counter knows ran in the thread of the training loop"
@@ -148,7 +148,7 @@ class Refused:
 
 
 class _NoModules:
-    """In place of the tracker of modules, which hooks into all of them: the whole is asked for."""
+    """Stands for torch's tracker of modules, which hooks into all of them: sums need none."""
 
     parents = ("Global",)
 

@@ -24,7 +24,8 @@ MIN_AHEAD = 4
 hides any pause of the host, and what was timed is known before the time is over."""
 SHOWN_STEPS = 40
 SHOWN_S = 1.0
-"""On such a device steps differ (one in ten reads a number): so many are timed, or for so long."""
+"""Seconds, or steps, that are timed on such a device, where steps differ (one in ten reads a
+number)."""
 LEAST_BURSTS = 3
 """Where bursts of batches are too long for the fewest samples, so many will do."""
 

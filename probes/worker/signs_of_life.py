@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ..process.messages import Phase
 
 PERIOD_S = 0.2
-"""Between two signs of life where no step time is taken."""
+"""Seconds between two signs of life where no step time is taken."""
 QUIET_PERIOD_S = 5.0
 """Seconds between two signs of life while steps are timed or profiled."""
 SILENCE_SHARE = 0.1

@@ -132,7 +132,7 @@ class _Run:
     # inside ----------------------------------------------------------------------------------
 
     def _left_s(self, share: float) -> float:
-        """For the next phase: what is left, and its share of the budget at least."""
+        """Seconds for the next phase: what is left, and its share of the budget at least."""
         return max(self._until_s - time.monotonic(), share * self._options.goal.budget_s)
 
     def _probe(self, places: Sequence[int], budget_s: float | None) -> None:

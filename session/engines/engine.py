@@ -39,7 +39,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """That of its type."""
+        """The name of its type."""
         return self.type.name
 
     @property

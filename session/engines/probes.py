@@ -164,7 +164,7 @@ class _Run:
         self._open[probe.name] = Standing(state="waiting")
 
     def _wait(self, limit_s: float) -> None:
-        """Until all have ended, or for so long."""
+        """Waits until all have ended, or for so long."""
         until_s = time.monotonic() + limit_s
         while self._open:
             standings = self._engine.look()

@@ -149,7 +149,7 @@ class RayEngine:
 
 
 class Prober:
-    """On a node: the process of a run. Ray makes an actor of it."""
+    """Runs the process of a run on a node. Ray makes an actor of it."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="batchadvisor-"))

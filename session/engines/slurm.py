@@ -26,7 +26,7 @@ from .engine import GpuType, Probe, Standing
 from .names import slugs
 
 JOB_ID = "SLURM_JOB_ID"
-"""In the environment inside an allocation."""
+"""Variable of the environment inside an allocation."""
 COMMAND_S = 60.0
 """Slurm's own commands get so long to answer."""
 FIRST_LOOK_S, LAST_LOOK_S = 0.5, 10.0

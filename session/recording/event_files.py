@@ -20,7 +20,7 @@ NOTE = (
     "the same values as they are."
 )
 UPDATE_COST_FACTOR = 20
-"""Between two updates passes so many times what the last one took, except for a new size."""
+"""Pause between two updates, in times what the last one took; a new size does not wait."""
 REWRITE_GROWTH = 2
 """A size of a watched loop is written again when so many times the steps stand behind it."""
 

@@ -66,7 +66,7 @@ def with_options_typed(remedy: str, command: Sequence[str], num_script_words: in
 
 
 def _options(words: Sequence[str]) -> dict[str, list[str]]:
-    """Each option by its long name, with its words."""
+    """Yields each option by its long name, with its words."""
     typed: dict[str, list[str]] = {}
     left = list(words)
     while left and left[0].startswith("-") and left[0] != "--":

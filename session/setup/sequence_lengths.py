@@ -50,7 +50,7 @@ def _how(typed: str) -> str:
 
 
 def _filled(arguments: tuple[str, ...], length: str) -> tuple[str, ...]:
-    """With the length in place of the placeholder, and one pair of braces where two were typed."""
+    """Puts the length in place of the placeholder, and one pair of braces where two were typed."""
     both = re.compile(f"{_OF_THE_SCRIPT.pattern}|{_PLACEHOLDER.pattern}", re.IGNORECASE)
     return tuple(
         both.sub(lambda match: match["literal"] or length, argument) for argument in arguments

@@ -10,7 +10,7 @@ from ...probes.process.orders import WorkOrder
 from ...probes.process.worker_launch import Launched, Standby
 
 ROOM_BYTES = 2 << 30
-"""With less memory available no process stands by."""
+"""Available memory below which no process stands by."""
 WAIT_S = 3.0
 """The first trial waits at most so long for it to fall asleep."""
 

@@ -13,7 +13,7 @@ from .split_snippet import snippet
 SHARES = ("device", "batch", "predicted ms", "measured ms", "weight", "at most")
 OPTIONS = ("division (estimates)", "batch", "step ms", "samples/s", "of the plan")
 DIGITS = 0.03
-"""As if known to 3 %: three digits."""
+"""Relative precision of the shown figures: as if known to 3 %, so three digits."""
 LEFT = {SHARES[0], OPTIONS[0], OPTIONS[1], SHARES[5]}
 WEIGHTS = (
     "Each rank's mean loss is multiplied by its weight, or samples on slow devices count more "

@@ -59,7 +59,7 @@ def held_sentence(held: HeldTensors) -> str:
 
 
 def _sizes(held: HeldTensors) -> list[tuple[str, int]]:
-    """By category, with what the allocator counts beyond the tensors that were seen."""
+    """Bytes by category, with what the allocator counts beyond the tensors that were seen."""
     sizes = [(category(role), size) for role, size in held.held.items()]
     beyond = (held.allocated_bytes or 0) - held.num_bytes
     if beyond > 0:

@@ -76,7 +76,7 @@ def by_category(at_peak: Mapping[PeakRole, int]) -> list[tuple[str, int]]:
 
 
 def share(part: float, whole: float) -> str:
-    """In whole percent.
+    """Words a share in whole percent.
 
     >>> share(1, 3), share(1, 1000), share(0, 5)
     ('33%', '<1%', '0%')
