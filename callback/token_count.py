@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ..probes.loader.token_meter import TokenMeter
 
 MAX_SHARE = 0.002
-"""Share of the training time that counting may take."""
+"""Share of the training time that counting may take: the five-hundredth that docs/tokens.md
+promises."""
 FIRST_BATCHES = 4
 """Batches that are counted first, whatever that costs."""
 MAX_COUNTED_SIZES = 16

@@ -11,9 +11,11 @@ from ..measured.trials import says_nothing
 from . import clean_size
 
 SLOWER = 0.02
-"""A smaller size that costs more than this of the own one's throughput is no gain."""
+"""A smaller size that costs more than this of the own one's throughput is no gain: nobody changes a
+script to make it slower."""
 MUCH_SMALLER = 0.5
-"""A smaller size that is not surely faster is worth a change up to this share of the own one."""
+"""A smaller size that is not surely faster is worth a change up to this share of the own one: going
+from 48 to 40 gains nothing."""
 
 
 def against_own(measurements: Measurements, size: int) -> Spread | None:

@@ -16,6 +16,8 @@ from .measurements import Measurements
 from .once import once
 from .step_law import StepLaw, law_of
 
+# Over 500 random laws, such a search makes at most 0.1 refusals and 3.5 trials on average
+# (tests/advisor/test_memory_prior.py).
 GROWTH_DOUBT = 0.10
 """Memory may grow faster than the law says by this share, beyond what the first reading shows."""
 AIM = 0.97

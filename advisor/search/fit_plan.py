@@ -20,6 +20,8 @@ import msgspec
 from ..measured.laws import FLOOR_GROWTH, SLOPE_AGREEMENT
 from ..measured.memory_prior import Prior
 
+# Chosen with the limits of docs/benchmarks.md (the largest batch that fits) in view;
+# tests/advisor/test_search_memory.py sweeps the search over limits from 1 to 20,000.
 FIT_BRACKET = 1.085
 """A size that ran and one that did not, no further apart than this, end the search."""
 CELL = 1.08

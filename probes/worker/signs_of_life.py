@@ -13,7 +13,8 @@ from ..process.messages import Phase
 PERIOD_S = 0.2
 """Seconds between two signs of life where no step time is taken."""
 QUIET_PERIOD_S = 5.0
-"""Seconds between two signs of life while steps are timed or profiled."""
+"""Seconds between two signs of life while steps are timed or profiled: each wakes the supervisor,
+which then runs on the cores whose steps are timed."""
 SILENCE_SHARE = 0.1
 """Share of the longest allowed silence that no period between two signs exceeds."""
 QUIET_PHASES: frozenset[Phase] = frozenset({"timing", "counting", "profiling"})
