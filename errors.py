@@ -36,7 +36,7 @@ class BatchAdvisorError(Exception):
         return f"{self.what} {self.remedy}".strip()
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows of it: the error, and none of our frames."""
+        """Shows the error in IPython without any of our frames."""
         return [*self._script_lines(), f"{type(self).__name__}: {self}"]
 
     def _script_lines(self) -> list[str]:

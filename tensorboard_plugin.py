@@ -28,7 +28,7 @@ from .session.viewer.board import Board, roots_of
 from .session.viewer.perfetto import INDEX, OTHER_TYPE, TYPES, viewer_files, viewer_policy
 
 NAME = "batch_advisor"
-"""In addresses: `/data/plugin/batch_advisor/...`, and after TensorBoard's `#`."""
+"""The plugin's name in addresses: `/data/plugin/batch_advisor/...`, and after TensorBoard's `#`."""
 TAB = "Batch Advisor"
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -65,7 +65,7 @@ class BatchAdvisorPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # has no 
         return self._board.active()
 
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
-        """What TensorBoard needs to make the tab."""
+        """Metadata with which TensorBoard makes the tab."""
         return base_plugin.FrontendMetadata(
             es_module_path="/index.js", tab_name=TAB, disable_reload=True
         )

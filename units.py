@@ -166,5 +166,5 @@ def format_runs(sizes: Sequence[int]) -> str:
 
 
 def rate_name(*, of_tokens: bool) -> str:
-    """What speeds are compared by: real tokens where these are known, else samples."""
+    """Names the quantity that speeds are compared by: real tokens where known, else samples."""
     return f"{'real tokens' if of_tokens else 'samples'} per second"

@@ -287,7 +287,7 @@ def _tail(
 
 
 def _training(measurements: Measurements, discovery: Discovery, size: int) -> Training | None:
-    """What the size does to the training, where its optimizer steps are known."""
+    """Finds how the training changes with this size; `None` where its steps are not known."""
     if _why_no_training(discovery):
         return None
     return training_of(
@@ -309,7 +309,7 @@ _NOT_EXECUTED = ("interrupted", "script_ended")
 
 
 def _tail_check(measurements: Measurements, tail: Tail | None) -> TailCheck | None:
-    """What a step of the last batch's length did; where that is unknown, one of a single sample."""
+    """Finds the check of a step of the last batch's length, or of one sample if that is unknown."""
     wanted = 1 if tail is None else tail.last_batch
     for trial in reversed(measurements.record.trials):
         if trial.purpose != "tail" and tail is None:

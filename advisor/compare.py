@@ -138,7 +138,7 @@ def _like_for_like(
     sizes: list[Difference],
     rates: tuple[dict[int, Spread], dict[int, Spread]],
 ) -> Difference | None:
-    """The same size in both runs, where the recommended ones are not the same."""
+    """Compares one size that both runs timed; `None` where they recommend the same size."""
     if recommended is None or recommended.batch_before == recommended.batch_after:
         return None
     size = shared_size((recommended.batch_before, recommended.batch_after), rates)

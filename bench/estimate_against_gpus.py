@@ -42,7 +42,7 @@ from batchadvisor.advisor.fit.forecast import forecast, next_size
 from batchadvisor.probes.fake_step.cuda_forms import use_cuda_forms
 from batchadvisor.probes.fake_step.fake_steps import FakeSteps
 from batchadvisor.probes.fake_step.large_parameters import LargeParameters
-from batchadvisor.probes.worker.fake_task import NUM_STEPS
+from batchadvisor.probes.worker.fake_task import NUM_FAKE_STEPS
 from batchadvisor.probes.worker.versions import loads_all_kernels
 from batchadvisor.records import FakeTrial, Variant
 from common import HERE, RESULTS, Results, say
@@ -172,7 +172,7 @@ class FakeLoader:
             if size is None:
                 break
             is_settled = steps.begin(Variant(), size)
-            for number in range(NUM_STEPS):
+            for number in range(NUM_FAKE_STEPS):
                 if number:
                     steps.next_step()
                 batch = steps.empty(self._sample, [size, *self._sample.shape[1:]])

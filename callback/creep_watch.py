@@ -87,7 +87,7 @@ class CreepWatch:
         return NEVER
 
     def _second_look(self, tensors: LiveTensors, num_ended: int) -> tuple[KeptTensors | None, str]:
-        """What lives more since the first; why nobody looked."""
+        """Finds what lives more since the first look; else why nobody looked."""
         from ..probes.devices.live_objects import LookTooLongError
 
         try:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from .step_kinds import StepKind
 from .stretches import Stretch
 
-MAX_PENDING = 512
+MAX_PENDING_PIECES = 512
 """Pieces that the device has not passed; beyond that a piece goes on."""
 PIECES_PER_PERIOD = 32
 LONGEST_PERIODS = 20
@@ -104,9 +104,9 @@ class Pacer:
         if not self._steps or self._begin is None or not self._clean:
             self._begin = None
             return
-        if len(self._pending) >= MAX_PENDING:
+        if len(self._pending) >= MAX_PENDING_PIECES:
             self.collect()
-            if len(self._pending) >= MAX_PENDING:
+            if len(self._pending) >= MAX_PENDING_PIECES:
                 return  # the piece goes on
         self._last = self._mark()
         if self._last is not None and self._kind is not None:

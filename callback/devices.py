@@ -14,13 +14,13 @@ from .device_times import Timeline
 
 SINCE_START = ", since the process started"
 EVENT_PERIOD_NS = 50_000_000
-"""Between two events: as long as the buffer waits anyway."""
+"""Nanoseconds between two events: as long as the buffer waits anyway."""
 WAIT_PERIOD_NS = 1_000_000_000
-"""Between two moments at which the device is waited for: it idles for a step of the host's then."""
+"""Nanoseconds between two waits for the device: it idles for a step of the host's then."""
 
 
 class MemoryProbe(Protocol):
-    """What the recorder asks of a device, at most every few seconds."""
+    """Questions that the recorder asks of a device, at most every few seconds."""
 
     def info(self) -> DeviceInfo:
         """The device and what the training can have of it."""
@@ -29,7 +29,7 @@ class MemoryProbe(Protocol):
         """Peaks since the process started; they are the user's too, and never reset."""
 
     def held_bytes(self) -> int | None:
-        """What is allocated now, between two steps; `None` where nobody counts."""
+        """Bytes allocated now, between two steps; `None` where nobody counts."""
 
     def timeline(self) -> Timeline | None:
         """A clock for a device that runs behind the host; `None` where the host is the device."""
@@ -87,7 +87,7 @@ class TorchProbe:
 
 
 def waited_for() -> Timeline:
-    """For frameworks that read each step's loss before they tell their callbacks of its end."""
+    """The host's clock, for frameworks that read each step's loss before they tell of its end."""
     return Timeline(
         "the host's clock, each end after a step's loss was read",
         EVENT_PERIOD_NS,

@@ -1,4 +1,4 @@
-"""What a loop is made of, as far as the objects in it tell: loader, optimizers, model, ranks."""
+"""The parts of a loop, as far as its objects tell: loader, optimizers, model, ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEERED = "no: a callback only watches"
 
 @dataclass(slots=True)
 class Facts:
-    """What an adapter knows of its loop; filled in as it becomes known.
+    """The facts that an adapter knows about its loop; filled in as they become known.
 
     Attributes:
         framework: of the loop, `plain` for the user's own.
@@ -153,7 +153,7 @@ def launcher() -> str:
 
 
 def versions() -> Versions:
-    """What runs here. torch is asked only if the training imported it."""
+    """Versions of what runs here. torch is asked only if the training imported it."""
     torch = sys.modules.get("torch")
     return Versions(
         batchadvisor=__version__,

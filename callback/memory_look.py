@@ -24,8 +24,8 @@ MAX_ENTRIES = 100_000
 HISTORY_STEPS = 20
 """After so many steps the recorder is off again: it costs some microseconds for each allocation."""
 SNAPSHOT = "snapshot.pickle"
-REFUSED = "refused.pickle"
-"""What was held as memory was refused, where the other is there already."""
+REFUSED_FILE = "refused.pickle"
+"""File of the memory held as memory was refused, where `snapshot.pickle` exists already."""
 NOT_TORCH = "the training's tensors are not torch's"
 TOO_EARLY = f"the training was over before its step {LOOK_STEP}"
 
@@ -97,11 +97,11 @@ class MemoryLook:
 
     @property
     def snapshot(self) -> Path | None:
-        """What torch's recorder wrote."""
+        """Name of the file that torch's recorder wrote."""
         return self._folder / self._snapshot if self._snapshot else None
 
     def explained(self) -> MemoryExplained:
-        """What is known by now."""
+        """The memory as far as it was explained by now."""
         reason = "" if self._held else self._reason
         return MemoryExplained(held=tuple(self._held), snapshot=self._snapshot, reason=reason)
 
@@ -147,13 +147,13 @@ class MemoryLook:
             torch.cuda.memory._record_memory_history(enabled=None)
 
     def _dump(self) -> None:
-        """What torch's allocator holds, with its history if that was recorded."""
+        """Writes the state of torch's allocator, with its history if that was recorded."""
         if self._device is None or not self._device.startswith("cuda"):
             return
         import torch
 
         dump: Any = torch.cuda.memory._dump_snapshot
-        name = REFUSED if self._snapshot and not self._recording else SNAPSHOT
+        name = REFUSED_FILE if self._snapshot and not self._recording else SNAPSHOT
         try:
             dump(str(self._folder / name))
             self._snapshot = name
@@ -162,7 +162,7 @@ class MemoryLook:
 
 
 def _why_not(error: Exception) -> str:
-    """In words where it is a bound of ours, else what failed."""
+    """Words an error: a bound of ours by itself, else what failed."""
     from ..probes.devices.live_objects import LookTooLongError
 
     if isinstance(error, LookTooLongError):

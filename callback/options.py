@@ -1,4 +1,4 @@
-"""What every adapter takes beside its framework's own arguments."""
+"""Options that every adapter takes beside its framework's own arguments."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _COUNTS = ("profile_after", "profile_steps", "profile_every", "max_profiles", "n
 
 
 def checked(options: Options) -> Options:
-    """The same options, before the training starts.
+    """Returns the options after checking them, before the training starts.
 
     Raises:
         UsageError: one cannot have its value.

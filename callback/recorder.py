@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 FIRST_SAVE_S = 1.0
 LONGEST_SAVE_S = 60.0
-GROWTH = 1.5
-COST_SHARE = 1000
+PERIOD_GROWTH = 1.5
+SAVE_COST_FACTOR = 1000
 """A save may cost this part of the time until the next one, but for `LONGEST_SAVE_S`."""
 SAVE_RETRY_S = 1.0
 LAST_PIECES_S = 10.0
-"""So long a device is followed that still works on the steps of a training that is over."""
+"""How long to wait for a device that still finishes its last steps."""
 
 
 class Recorder:
@@ -131,7 +131,7 @@ class Recorder:
         core.due_step = min(core.due_step, self.creep.next_look)
 
     def growth(self, core: Core) -> None:
-        """What the process has used so far belongs to the sizes so far."""
+        """Counts the peak of the process so far for the sizes so far."""
         self.readings.read_peak(core.sizes)
 
     def _due(self, core: Core, now_ns: int) -> None:
@@ -178,8 +178,8 @@ class Recorder:
             self.updated()
         cost_s = time.monotonic() - began_s + self._saver.cost_s
         period_s = self._period_s
-        self._period_s = min(LONGEST_SAVE_S, period_s * GROWTH)
-        return min(LONGEST_SAVE_S, max(period_s, COST_SHARE * cost_s))
+        self._period_s = min(LONGEST_SAVE_S, period_s * PERIOD_GROWTH)
+        return min(LONGEST_SAVE_S, max(period_s, SAVE_COST_FACTOR * cost_s))
 
     def _tell_of_problems(self) -> None:
         problem = self._saver.new_problem()

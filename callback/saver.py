@@ -20,7 +20,7 @@ from ..session.recording.store import RunStore
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What there is to write.
+    """Things to write.
 
     Attributes:
         record: as it stands.
@@ -80,7 +80,7 @@ class Saver:
         self._write(news)
 
     def wait(self) -> None:
-        """Until nothing is being written."""
+        """Waits until nothing is being written."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -93,7 +93,7 @@ class Saver:
             self._scalars = None
 
     def new_problem(self) -> str:
-        """What could not be written, once; empty if all could."""
+        """Says once what could not be written; empty if all could."""
         return self._once(self._problem)
 
     def new_event_problem(self) -> str:

@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 class Reservoir(Generic[T]):
-    """At most `capacity` values, each of the stream's with the same probability.
+    """Keeps up to `capacity` values of a stream, each with the same probability.
 
     Algorithm L (Li 1994, ACM TOMS 20(4)): once the sample is full it is known in advance which
     value enters next, so that most values cost one comparison. The generator is this object's own;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import NamedTuple
 
-MIN_STEPS = 5
+MIN_STRETCH_STEPS = 5
 """Steps in a stretch at least: what happens every few steps is in most of them then."""
 MAX_STRETCHES = 128
 """More are joined in pairs, so that memory stays bounded and rare events spread out."""
@@ -28,7 +28,7 @@ class Stretch(NamedTuple):
         return Stretch(*(mine + its for mine, its in zip(self, other, strict=True)))
 
 
-NOTHING = Stretch(0, 0, 0)
+EMPTY_STRETCH = Stretch(0, 0, 0)
 
 
 class Stretches:
@@ -42,9 +42,9 @@ class Stretches:
 
     def __init__(self) -> None:
         self.num_steps = 0
-        self._least = MIN_STEPS
+        self._least = MIN_STRETCH_STEPS
         self._whole: list[Stretch] = []
-        self._growing = NOTHING
+        self._growing = EMPTY_STRETCH
 
     def add(self, piece: Stretch) -> None:
         """A piece that the device is through with."""
@@ -53,7 +53,7 @@ class Stretches:
         if self._growing.steps < self._least:
             return
         self._whole.append(self._growing)
-        self._growing = NOTHING
+        self._growing = EMPTY_STRETCH
         if len(self._whole) == MAX_STRETCHES:
             pairs = zip(self._whole[::2], self._whole[1::2], strict=True)
             self._whole = [earlier + later for earlier, later in pairs]

@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from ..probes.loader.token_meter import TokenMeter
 
 MAX_SHARE = 0.002
-"""Of the time of the training."""
-FIRST = 4
-"""So many batches are counted at once, whatever they take."""
-MAX_SIZES = 16
+"""Share of the training time that counting may take: the five-hundredth that docs/tokens.md
+promises."""
+FIRST_BATCHES = 4
+"""Batches that are counted first, whatever that costs."""
+MAX_COUNTED_SIZES = 16
 NEVER = 1 << 62
 
 
 class TokenCount:
-    """What the batches of one training hold, by their size.
+    """Counts the tokens in batches of one training, by their size.
 
     Attributes:
         due_ns: from then on a batch is to be counted.
@@ -51,13 +52,13 @@ class TokenCount:
         start = self._clock() if now_ns is None else now_ns
         if start < self.due_ns or not num_samples:
             return
-        if num_samples not in self._meters and len(self._meters) >= MAX_SIZES:
+        if num_samples not in self._meters and len(self._meters) >= MAX_COUNTED_SIZES:
             return
         start = self._clock()
         self._count(batch, num_samples)
         end = self._clock()
         self.num_seen += 1
-        if self.num_seen >= FIRST:
+        if self.num_seen >= FIRST_BATCHES:
             told = any(meter.evidence is not None for meter in self._meters.values())
             self.due_ns = end + int((end - start) / MAX_SHARE) if told else NEVER
 
@@ -116,13 +117,13 @@ class TokenCount:
             sums[1] += counted.real or 0
 
     def _mean(self, size: int, which: int, why_not: str) -> float | None:
-        """Of a batch."""
+        """Mean of one of the sums per batch of a size; `None` where unknown."""
         num = self._meters[size].num_batches
         return None if why_not or not num else self._sums[size][which] / num
 
 
 def _rate(samples_per_s: Spread | None, per_batch: float | None, size: int) -> Spread | None:
-    """At the pace of the samples, each with the mean number of tokens."""
+    """Tokens per second at the pace of the samples, each with the mean number of tokens."""
     if samples_per_s is None or per_batch is None:
         return None
     return scaled(samples_per_s, per_batch / size)

@@ -32,11 +32,13 @@ from .token_count import TokenCount
 
 SLOW = 2.0
 """A profiled step that takes so many times an ordinary one tells little of it."""
-HELD_UP = 2.0
+SLOW_STRETCH = 2.0
 """A stretch of steps this slow, by its mean over the usual one, tells of something else."""
-MAX_TRIALS = 8
+MAX_WATCHED_SIZES = 8
 """Sizes that become a trial each; a loader that cuts by tokens has hundreds."""
-FEW = "only the first steps were seen, and what compiles and allocates is in their time"
+ONLY_FIRST_STEPS = (
+    "only the first steps were seen, and what compiles and allocates is in their time"
+)
 VARYING = "the size changes from step to step; the most frequent ones are shown"
 HIDDEN = "a larger batch ran before in this process, and its peak hides this one's"
 NO_STRETCH = (
@@ -63,7 +65,7 @@ def regular_kinds(core: Core) -> list[StepKind]:
         before = chosen.get(kind.batch_size)
         if before is None or kind.num_steps > before.num_steps:
             chosen[kind.batch_size] = kind
-    frequent = sorted(chosen.values(), key=lambda kind: -kind.num_steps)[:MAX_TRIALS]
+    frequent = sorted(chosen.values(), key=lambda kind: -kind.num_steps)[:MAX_WATCHED_SIZES]
     return [kind for kind in chosen.values() if kind in frequent]
 
 
@@ -100,7 +102,7 @@ def trials_of(
         trial = _trial(len(trials), kind, core.pacer)
         size = kind.batch_size
         doubts = list(trial.doubts)
-        if len(kinds) == MAX_TRIALS:
+        if len(kinds) == MAX_WATCHED_SIZES:
             doubts.append(VARYING)
         if core.pacer is None:  # else a few steps by the host's clock say nothing
             doubts += _slow_window(trial, (window_step_s or {}).get(size))
@@ -168,7 +170,7 @@ def _mean_s(kind: StepKind, median_s: float) -> float:
     usual = [
         stretch
         for stretch in kind.stretches.whole
-        if stretch.elapsed_ns <= 1e9 * HELD_UP * median_s * stretch.steps
+        if stretch.elapsed_ns <= 1e9 * SLOW_STRETCH * median_s * stretch.steps
     ]
     return (
         sum(stretch.elapsed_ns for stretch in usual) / sum(stretch.steps for stretch in usual) / 1e9
@@ -196,7 +198,7 @@ def _trial(ordinal: int, kind: StepKind, pacer: Pacer | None) -> Trial:
         samples_per_s=inverse(step_s, per_step) if step_s and step_s.low > 0 else None,
         input_wait_s=spread_of([wait for _, wait in pairs]),
         elapsed_s=kind.elapsed_ns / 1e9,
-        doubts=() if kind.num_timed or pacer is not None else (FEW,),
+        doubts=() if kind.num_timed or pacer is not None else (ONLY_FIRST_STEPS,),
         unavailable={} if pairs or pacer is None else {"step_s": pacer.problem or NO_STRETCH},
     )
 

@@ -51,7 +51,7 @@ class Watch:
 
     @property
     def buffer(self) -> EventBuffer:
-        """What is told of steps.
+        """The buffer that is told of steps.
 
         Raises:
             UsageError: no run was begun.
@@ -63,7 +63,7 @@ class Watch:
 
     @property
     def facts(self) -> Facts:
-        """Of the run that was begun."""
+        """Facts about the loop of the run that was begun."""
         assert self._facts is not None
         return self._facts
 
@@ -122,7 +122,7 @@ class Watch:
             self.record = self.record or recorder.record("failed", "the record was not finished")
 
     def _leave_memory_page(self, recorder: Recorder) -> None:
-        """What filled the memory, beside the record."""
+        """Writes the page of what filled the memory beside the record."""
         from ..session.memory_page import write_memory_page
 
         assert self.record is not None
@@ -152,7 +152,7 @@ class Watch:
         )
 
     def html(self) -> str:
-        """The same for a notebook's cell; while the run goes on, how far it is."""
+        """Returns the answer as HTML for a notebook; while the run goes on, how far it is."""
         from ..reports.builder.observed import build_watched
         from ..reports.html.notebook import render
 
@@ -209,7 +209,7 @@ class Watch:
         self.warn_of_tails(facts.pipeline)
 
     def warn_of_tails(self, pipeline: Pipeline | None) -> None:
-        """What the end of the epoch will do, said before it does it."""
+        """Warns of the harm that the end of the epoch will do, before it does it."""
         for case in tail_cases(pipeline)[:MAX_TAILS]:
             fix = f" Fix: {case.fixes[0].title}." if case.fixes else ""
             self.say(f"the end of each epoch: {case.message} [{case.id}].{fix}")

@@ -28,7 +28,7 @@ from .view import view
 
 __all__ = ["cli", "main"]
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+NO_ROOM_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Why standard output may take no more."""
 VERBS = (run, show, advise, analyze, memory, estimate, plan, report, tails, emit, view, doctor)
 
@@ -89,7 +89,7 @@ def _main() -> NoReturn:
         _close_output()
         sys.exit(1)
     except OSError as error:
-        if Debug.wanted or error.filename is not None or error.errno not in FULL:
+        if Debug.wanted or error.filename is not None or error.errno not in NO_ROOM_ERRORS:
             raise
         _close_output()
         click.echo(f"Error: cannot write the answer: {error.strerror}.", err=True)

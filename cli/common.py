@@ -1,4 +1,4 @@
-"""What several verbs share: the options of a goal, the terminal, the printed answer."""
+"""Parts that several verbs share: the options of a goal, the terminal, the printed answer."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from .common import ScriptLast, debug_option
 from .run import run
 from .types import PLACE, SECONDS, files
 
-OURS = (
+MANIFEST_OPTIONS = (
     *("output", "resume", "gpus", "device", "nproc_per_node", "dry_run"),
     *("engine", "gres", "slurm_options", "time_limit"),
 )
@@ -114,7 +114,7 @@ def _checked_options(text: str, script: str, arguments: tuple[str, ...]) -> list
             f"--run-options holds more than options: {text}", "Put the script at the end."
         )
     given = click.core.ParameterSource.COMMANDLINE
-    for name in OURS:
+    for name in MANIFEST_OPTIONS:
         if context.get_parameter_source(name) is given:
             option = f"--{name.replace('_', '-')}"
             raise UsageError(

@@ -17,8 +17,8 @@ from .common import (
 )
 from .types import PLACE, files
 
-MOST_RANKS = 65_536
-"""That `--shard` counts; more share no model today."""
+MOST_SHARD_RANKS = 65_536
+"""Ranks that `--shard` counts; more share no model today."""
 
 
 @click.command(
@@ -49,7 +49,7 @@ MOST_RANKS = 65_536
 @click.option("--lora-rank", type=click.IntRange(1), default=16, show_default=True)
 @click.option(
     "--shard",
-    type=click.IntRange(2, MOST_RANKS),
+    type=click.IntRange(2, MOST_SHARD_RANKS),
     metavar="RANKS",
     help="Also say what fits on each of this many ranks that share the model (FSDP2).",
 )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 else:
     ParamType = click.ParamType  # generic since click 8.2
 
-MOST = 10_000_000
+MOST_NAMED = 10_000_000
 LEAST_PRICE = 1e-6
 
 
@@ -46,7 +46,7 @@ class Named(ParamType):
             number = self._number(text)
         except ValueError:
             number = 0
-        if not equals or not name.strip() or not self._least <= number <= MOST:
+        if not equals or not name.strip() or not self._least <= number <= MOST_NAMED:
             self.fail(f"{value!r} is no name and number: write {self._example}", param, ctx)
         return name.strip(), number
 

@@ -36,7 +36,7 @@ SECTIONS = {
     "What to keep": ("output", "resume", "as_json", "verbose"),
     "Help": ("help_all",),
 }
-"""What people use: `--help` shows these."""
+"""Options that `--help` shows, by title: those that most people use."""
 MORE = {
     "What to find": ("tolerance", "start", "multiple_of", "worst_case"),
     "Limits": ("memory_margin", "timeout"),

@@ -1,4 +1,4 @@
-"""What options take: durations, bytes, shares, lists of sizes, places."""
+"""Types of options: durations, bytes, shares, lists of sizes, places."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
     ParamType = click.ParamType  # generic since click 8.2
 
-LARGEST = 2**31 - 1
+LARGEST_SIZE = 2**31 - 1
 """No batch is larger: beyond, numbers of samples do not fit into what counts them."""
 
 
@@ -56,8 +56,8 @@ class Sizes(ParamType):
             sizes = ()
         if not sizes or min(sizes) < 1:
             self.fail(f"{value!r} is not a list of sizes: write 32,64,128", param, ctx)
-        if max(sizes) > LARGEST:
-            self.fail(f"{max(sizes)} is too large: sizes go up to {LARGEST}", param, ctx)
+        if max(sizes) > LARGEST_SIZE:
+            self.fail(f"{max(sizes)} is too large: sizes go up to {LARGEST_SIZE}", param, ctx)
         return sizes
 
 
@@ -129,7 +129,7 @@ def files(context: click.Context, parameter: click.Parameter, incomplete: str) -
 SECONDS = Parsed("duration", parse_seconds)
 BYTES = Parsed("bytes", parse_bytes)
 SHARE = Parsed("share", parse_share)
-SIZE = click.IntRange(1, LARGEST)
+SIZE = click.IntRange(1, LARGEST_SIZE)
 SIZES = Sizes()
 RANGE = Range()
 PATH = click.Path(path_type=Path)

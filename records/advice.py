@@ -1,4 +1,4 @@
-"""What is concluded from a run: the choice, its evidence, the tail."""
+"""The conclusions from a run: the choice, its evidence, the tail."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Standing = Literal[
     "own unknown",  # nobody knows the size that the script has as it is written
     "own cannot run",  # the own size failed, or takes more memory than it may
 ]
-"""What is known of a size beside the script's own."""
+"""How a size compares with the script's own."""
 
 
 class Evidence(Record, frozen=True, kw_only=True):
@@ -178,7 +178,7 @@ class Tail(Record, frozen=True, kw_only=True):
 
 
 class LearningRate(Record, frozen=True, kw_only=True):
-    """What becomes of one optimizer's learning rate.
+    """The change of one optimizer's learning rate.
 
     Attributes:
         optimizer: its class.
@@ -195,7 +195,7 @@ class LearningRate(Record, frozen=True, kw_only=True):
 
 
 class Training(Record, frozen=True, kw_only=True):
-    """What the recommended size does to the training.
+    """How the training changes with the recommended size.
 
     Attributes:
         effective_before, effective_after: samples per optimizer step, or what else the sizes count.

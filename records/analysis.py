@@ -48,7 +48,7 @@ class StepTimes(Record, frozen=True, kw_only=True):
 
 
 class TraceReport(Record, frozen=True, kw_only=True):
-    """What one trace says of one GPU, or of a CPU where no GPU worked.
+    """Figures of one trace for one GPU, or for a CPU where no GPU worked.
 
     Attributes:
         trace: path of the file.
@@ -132,7 +132,7 @@ class Collectives(Record, frozen=True, kw_only=True):
 
 
 class Analysis(Record, frozen=True, kw_only=True):
-    """What `analyze` found.
+    """The result of `analyze`.
 
     Attributes:
         verdict: of the whole job; `None` where the traces are of no common job.

@@ -1,4 +1,4 @@
-"""What every record shares: the base, the schema's version, a spread."""
+"""Parts that every record shares: the base, the schema's version, a spread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SCHEMA_VERSION = "1.1"
 
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
-"""Of samples, steps, ranks: at least one."""
+"""A number of samples, steps or ranks: at least one."""
 
 
 WIDE = 0.1

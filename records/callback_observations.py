@@ -1,4 +1,4 @@
-"""What a callback saw of a training that went its own way: nothing here was steered."""
+"""Observations of a callback in a training that went its own way: nothing here was steered."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class NoiseScale(Record, frozen=True, kw_only=True):
 
 
 class StretchesSeen(Record, frozen=True, kw_only=True):
-    """From what the step time of a size was taken on a device that runs behind the host.
+    """Stretches of steps that timed a size on a device which runs behind the host.
 
     Attributes:
         batch_size: of the size.

@@ -1,4 +1,4 @@
-"""What was tried beside the sizes: a step of the last batch's length."""
+"""Checks beside the sizes: a step of the last batch's length."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Loss = Literal["mean", "sum", "contrastive"]
 
 
 class TailCheck(Record, frozen=True, kw_only=True):
-    """What a step of the real tail length did, as seen.
+    """The observed outcome of a step of the real tail length.
 
     Attributes:
         num_samples: samples in the last batch of the epoch.

@@ -51,7 +51,7 @@ class PlanCard(Record, frozen=True, kw_only=True):
 
 
 class PlanShare(Record, frozen=True, kw_only=True):
-    """What each of some GPUs of one type takes of a step.
+    """The share of a step that each of some GPUs of one type takes.
 
     Attributes:
         first_rank: ranks from this one on, `num_gpus` of them.

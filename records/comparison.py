@@ -34,7 +34,7 @@ class Difference(Record, frozen=True, kw_only=True):
 
 
 class Comparison(Record, frozen=True, kw_only=True):
-    """What two runs say when they are held side by side.
+    """Two runs side by side.
 
     Attributes:
         recommended: throughput at the recommended size of each run; `None` if one has none.

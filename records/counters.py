@@ -1,4 +1,4 @@
-"""What NVML counted while a window ran."""
+"""NVML's counters over a window."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .base import Record
 
 
 class Counters(Record, frozen=True, kw_only=True):
-    """What NVML said while a window ran: medians over its samples, unless told otherwise below.
+    """NVML's readings over a window: medians over its samples, unless told otherwise below.
 
     Attributes:
         window_s: how long the window lasted; `energy_j` was used in it.

@@ -6,7 +6,8 @@ from .base import Count, Record
 
 
 class KeptTensors(Record, frozen=True, kw_only=True):
-    """What lived more after some steps than before them, between two steps, rubbish collected.
+    """Tensors that live more after some steps than before, counted between steps after a
+    collection.
 
     Attributes:
         num_steps: optimizer steps between the two looks.

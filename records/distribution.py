@@ -120,7 +120,7 @@ class ScalingPoint(Record, frozen=True, kw_only=True):
 
 
 class Scaling(Record, frozen=True, kw_only=True):
-    """What distributing the training costs and brings, at one batch size a rank.
+    """Costs and gains of distributing the training, at one batch size a rank.
 
     Attributes:
         world_size: ranks that measured it.

@@ -13,7 +13,7 @@ function in the process that asked."""
 
 
 class DoorTraits(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds behind a door, whatever the script.
+    """Traits of a door, whatever the script.
 
     Attributes:
         steers_loader: the sizes are those of a DataLoader that the script made.
@@ -56,7 +56,7 @@ _TRAITS: dict[Door, DoorTraits] = {
 
 
 def traits_of(door: Door) -> DoorTraits:
-    """What holds behind a door.
+    """Returns the traits of a door.
 
     >>> traits_of("template").process_per_size, traits_of("live").takes_turns
     (True, False)

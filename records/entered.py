@@ -1,4 +1,4 @@
-"""What a step trained on, as far as tensors show it."""
+"""The tensors that a step trained on, as far as they can be seen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .base import Record
 
 
 class Entered(Record, frozen=True, kw_only=True):
-    """What one step trained on: the tensors that entered its outermost modules and its loss.
+    """The tensors that one step trained on: those that entered its outermost modules, and its loss.
 
     Attributes:
         inputs: shapes of the first tensors that modules were given, in that order.

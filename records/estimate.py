@@ -1,4 +1,4 @@
-"""What `estimate` predicts: nothing of it ran on the GPU that it speaks of."""
+"""The predictions of `estimate`: nothing of it ran on the GPU that it speaks of."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PeakRole = Literal[
     "optimizer's temporaries",
     "kept from before",
 ]
-"""What memory is for; loss and logits: what torch's loss functions get and make; kept from before:
-it lived as the step began, and is none of the others."""
+"""Use of memory; loss and logits: what torch's loss functions get and make; kept from before: it
+lived as the step began, and is none of the others."""
 
 
 class PeakPlace(Record, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class PeakPlace(Record, frozen=True, kw_only=True):
 
 
 class PeakSource(Record, frozen=True, kw_only=True):
-    """What lives at the peak and belongs to one module, or to one line of the script.
+    """Memory at the peak that belongs to one module, or to one line of the script.
 
     Attributes:
         name: classes of modules, `Block > Linear`, or a line, `folder/train.py:41`; empty for all
@@ -57,12 +57,12 @@ class PeakSource(Record, frozen=True, kw_only=True):
 
     @property
     def num_bytes(self) -> int:
-        """Of all of them."""
+        """Total bytes."""
         return sum(self.roles.values())
 
 
 class StepTimeline(Record, frozen=True, kw_only=True):
-    """What lived while a step ran.
+    """Memory in use over the course of a step.
 
     Attributes:
         positions: how many tensors had begun or ceased to live since the step began, ascending.
@@ -87,7 +87,7 @@ TensorUse = Literal[
     "loss",
     "other",
 ]
-"""What works on a tensor; other: what made it is none of these."""
+"""The operation that works on a tensor; other: none of these made it."""
 
 
 class LargeTensor(Record, frozen=True, kw_only=True):
@@ -173,7 +173,7 @@ OptimizerKind = Literal[
 
 
 class Variant(Record, frozen=True, kw_only=True):
-    """What is changed of the script's steps; nothing: as they are written.
+    """A change of the script's steps; without any they run as written.
 
     Attributes:
         bf16: they run under autocast to bfloat16.
@@ -282,7 +282,7 @@ class Forecast(Record, frozen=True, kw_only=True):
 
 
 class EvaluationPeak(Record, frozen=True, kw_only=True):
-    """What lives at most while the script evaluates between two epochs of training.
+    """The peak of memory while the script evaluates between two epochs of training.
 
     Attributes:
         batch: that it is fed, in words; of the script's own size, whatever the training's is.

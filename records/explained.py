@@ -26,7 +26,7 @@ class ExplainedSize(Record, frozen=True, kw_only=True):
 
 
 HeldRole = Literal["parameters", "gradients", "optimizer's state", "other tensors"]
-"""What memory of a live tensor is for."""
+"""Use of a live tensor's memory."""
 
 
 class HeldSource(Record, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class HeldSource(Record, frozen=True, kw_only=True):
 
     @property
     def num_bytes(self) -> int:
-        """Of all of them."""
+        """Total bytes."""
         return sum(self.roles.values())
 
 
@@ -76,7 +76,7 @@ class HeldTensors(Record, frozen=True, kw_only=True):
 
     @property
     def num_bytes(self) -> int:
-        """Of all of them."""
+        """Total bytes."""
         return sum(self.held.values())
 
 

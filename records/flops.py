@@ -6,7 +6,7 @@ from .base import Record
 
 
 class StepFlops(Record, frozen=True, kw_only=True):
-    """What torch's flop counter counted in one step of a trial, beside the timed ones.
+    """Operations of one step beside the timed ones, by torch's flop counter.
 
     A multiplication and an addition are two operations. Convolutions, matrix products and fused
     attention count, as torch counts them: a causal mask saves nothing. Optimizers are left out.

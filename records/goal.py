@@ -1,4 +1,4 @@
-"""What the user asked for."""
+"""The goal that the user asked for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GoalKind = Literal["knee", "throughput", "memory", "energy"]
 
 
 class Goal(Record, frozen=True, kw_only=True):
-    """What was asked for.
+    """The goal of a run.
 
     Attributes:
         kind: `knee` (the smallest size within `tolerance` of the best throughput), `throughput`

@@ -27,7 +27,7 @@ class LengthLaw(Record, frozen=True, kw_only=True):
 
 
 class EpochRisk(Record, frozen=True, kw_only=True):
-    """What one epoch of a size may need.
+    """The memory that one epoch of a size may need.
 
     Attributes:
         chance: that some batch of an epoch takes more memory than there is, 0..1.

@@ -12,7 +12,7 @@ positions, of like length; laid end to end in rows."""
 
 
 class OrderEstimate(Record, frozen=True, kw_only=True):
-    """What one order would reach, by the law of the run's own steps; an estimate.
+    """Estimated rate of one order, by the law of the run's own steps.
 
     Attributes:
         real_per_s: real tokens per second.

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-LARGEST = 1e100
+LARGEST_NUMBER = 1e100
 """Beyond it products of two numbers may overflow."""
 LARGEST_COUNT = 10**15
 LARGEST_BYTES = 2**60
@@ -41,7 +41,7 @@ def implausible(value: Any, path: str = "") -> str | None:
 
 def _fits(value: float, path: str) -> bool:
     name = _unit_of(path)
-    low, high = -LARGEST, LARGEST
+    low, high = -LARGEST_NUMBER, LARGEST_NUMBER
     if name.endswith("_bytes"):
         low, high = -LARGEST_BYTES if name in _SIGNED else 0, LARGEST_BYTES
     elif name.startswith("num_") or name.endswith(_COUNTS):

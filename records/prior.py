@@ -1,4 +1,4 @@
-"""What steps on fake tensors said of memory before any size was tried."""
+"""Memory by steps on fake tensors, before any size was tried."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 from .base import Record
 
 PriorKind = Literal["tensors", "segments"]
-"""What was counted: tensors that live, or what torch's CUDA allocator would reserve for them."""
+"""The count behind the law: live tensors, or what torch's CUDA allocator would reserve for them."""
 
 
 class MemoryPrior(Record, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What the profiled window of a trial showed: where the time of the device went."""
+"""The profiled window of a trial: where the time of the device went."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Copies(Record, frozen=True, kw_only=True):
 
 
 class Profile(Record, frozen=True, kw_only=True):
-    """What the profiled window of one trial showed. Shares are of the window unless told otherwise;
+    """Figures of the profiled window of one trial. Shares are of the window unless told otherwise;
     those of a GPU's work and idleness are put on the time of a step that nothing profiles.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What is to be tried next: one size, or several in turn."""
+"""The next trial: one size, or several in turn."""
 
 from __future__ import annotations
 

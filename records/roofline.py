@@ -8,7 +8,7 @@ from .base import Count, Record
 
 
 class OpWork(NamedTuple):
-    """What one operation of a step has to do.
+    """The work of one operation of a step.
 
     Attributes:
         dtype: that it multiplies; empty if it multiplies no matrices.

@@ -41,7 +41,7 @@ class DeviceInfo(Record, frozen=True, kw_only=True):
 
 
 class Versions(Record, frozen=True, kw_only=True):
-    """What the numbers were measured with."""
+    """Versions of what measured the numbers."""
 
     batchadvisor: str
     python: str
@@ -61,7 +61,7 @@ class Fault(Record, frozen=True, kw_only=True):
 
 
 START_SHARE = 1 / 3
-"""Of the budget: the first start of the script may take so much of it, the rest is for trials."""
+"""Share of the budget that the first start of the script may take; the rest is for trials."""
 
 
 class RunRecord(Record, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What the script is: its loaders, optimizers, lines, and the files it touched."""
+"""The script: its loaders, optimizers, lines, and the files it touched."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .entered import Entered
 from .orders import BatchOrder
 
 SizeAxis = Literal["samples", "tokens", "frames", "seconds"]
-"""What a size counts: the samples of a batch, or what its sequences may hold together."""
+"""Unit of a size: the samples of a batch, or what its sequences may hold together."""
 
 
 class SourceLine(Record, frozen=True, kw_only=True):
@@ -113,7 +113,7 @@ class LoaderInfo(Record, frozen=True, kw_only=True):
 
     @property
     def size_name(self) -> str:
-        """What the size is called in the script, as far as that is known."""
+        """The script's name for the size, as far as it is known."""
         if self.axis == "samples":
             return "batch_size"
         return self.parameter or f"{self.axis} per batch"
@@ -242,7 +242,7 @@ class Discovery(Record, frozen=True, kw_only=True):
 
     @property
     def traits(self) -> DoorTraits:
-        """What follows from the door."""
+        """Traits of the door."""
         return traits_of(self.door)
 
     @property
@@ -252,7 +252,7 @@ class Discovery(Record, frozen=True, kw_only=True):
 
     @property
     def axis(self) -> SizeAxis:
-        """What the sizes count."""
+        """The unit of the sizes."""
         return self.primary.axis
 
     @property

@@ -1,4 +1,4 @@
-"""What a snapshot of the GPU's memory says."""
+"""The contents of a snapshot of the GPU's memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .base import Record
 MemoryCategory = Literal[
     "parameters", "optimizer", "forward", "backward", "communication", "unknown"
 ]
-"""What the frames of an allocation prove; `unknown` where they prove nothing."""
+"""Use of an allocation, as its frames prove it; `unknown` where they prove nothing."""
 
 
 class MemoryLine(Record, frozen=True, kw_only=True):
@@ -219,7 +219,7 @@ class MemoryCut(Record, frozen=True, kw_only=True):
 
 
 class MemoryAnalysis(Record, frozen=True, kw_only=True, tag_field="kind", tag="memory"):
-    """What one snapshot says.
+    """The contents of one snapshot.
 
     Attributes:
         settings: of torch's allocator, as the snapshot has them.

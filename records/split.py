@@ -11,7 +11,7 @@ SplitKind = Literal["plan", "equal shares", "in proportion to speed", "fastest o
 
 
 class SplitShare(Record, frozen=True, kw_only=True):
-    """What one device takes of each step; rank i is the i-th share of a plan.
+    """The share of each step that one device takes; rank i is the i-th share of a plan.
 
     Attributes:
         batch_size: the per-rank batch size.

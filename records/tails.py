@@ -36,7 +36,7 @@ Severity = Literal["error", "nan", "bias", "waste", "slow"]
 
 
 class ModelFacts(Record, frozen=True, kw_only=True):
-    """What of the model decides about a short batch. `None` is not known.
+    """Facts about the model that decide on a short batch. `None` is not known.
 
     Attributes:
         batch_norm, sync_batch_norm, group_norm, instance_norm: layers in training mode.
@@ -187,7 +187,7 @@ class TailFinding(Record, frozen=True, kw_only=True):
 
 
 class TailReport(Record, frozen=True, kw_only=True):
-    """What the end of an epoch does.
+    """The effects of the end of an epoch.
 
     Attributes:
         layout: `None` where it cannot be known.

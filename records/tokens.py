@@ -20,7 +20,7 @@ TokenEvidence = Literal[
     "run of one id",
     "shape",
 ]
-"""What tells padding from tokens; `shape` tells positions only."""
+"""Evidence that tells padding from tokens; `shape` tells positions only."""
 INFERRED: frozenset[TokenEvidence] = frozenset({"run of one id"})
 """Evidence that a batch of another meaning could show too, however seldom."""
 
@@ -55,7 +55,7 @@ class TokenStep(Record, frozen=True, kw_only=True):
 
 
 class CountedTokens(Record, frozen=True, kw_only=True):
-    """What all batches of a size held that were counted, slow ones and disturbed ones too: sums.
+    """Sums over all counted batches of a size, slow and disturbed ones too.
 
     Attributes:
         squares: rows x length², padding included; 0 where rows hold no sequence each.

@@ -35,7 +35,7 @@ class InputSize(Record, frozen=True, kw_only=True):
 
 
 class Turns(Record, frozen=True, kw_only=True):
-    """What sizes measured that took turns.
+    """Readings of sizes that took turns.
 
     Attributes:
         sizes: ascending.
@@ -198,7 +198,7 @@ class Trial(Record, frozen=True, kw_only=True):
 def trial_of(
     request: TrialRequest, *, ordinal: int, worker: int, outcome: Outcome, **measured: Any
 ) -> Trial:
-    """What became of a request.
+    """Makes the trial that a request became.
 
     Args:
         measured: the other fields of `Trial`.

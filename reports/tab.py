@@ -23,7 +23,7 @@ class ComparePage(Record, frozen=True, kw_only=True):
 
 
 class TracePage(Record, frozen=True, kw_only=True):
-    """What is shown of a folder of traces.
+    """The page of a folder of traces.
 
     Attributes:
         limits: what limits the steps, with whose steps they are.

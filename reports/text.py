@@ -102,7 +102,7 @@ class SizesTable(Record, frozen=True, kw_only=True):
         )
 
     def legend_of(self, shown: Container[str]) -> list[str]:
-        """What the columns mean that are shown."""
+        """Meanings of the columns that are shown."""
         return [text for key, text in self.legend.items() if key in shown]
 
     def reasons(self, shown: Container[str]) -> list[str]:
@@ -188,7 +188,7 @@ class DevicesText(Record, frozen=True, kw_only=True):
 
 
 class WatchedText(Record, frozen=True, kw_only=True):
-    """What a callback saw of a training, in few words.
+    """A training watched by a callback, in few words.
 
     Attributes:
         running: how far the training is; empty when it is over.

@@ -62,7 +62,7 @@ def analyze(paths: Sequence[Path], num_kernels: int = 10, *, lenient: bool = Fal
 
 
 def analysis_json(analysis: Analysis) -> str:
-    """What `--json` prints."""
+    """The output of `--json`."""
     return msgspec.json.format(msgspec.json.encode(analysis), indent=2).decode()
 
 
@@ -75,7 +75,7 @@ def analysis_text(
     width: int,
     color: bool,
 ) -> str:
-    """What `analyze` prints."""
+    """The output of `analyze`."""
     from ..reports.terminal.analysis import render
 
     return render(
@@ -207,7 +207,7 @@ def _step(step: StepMetrics, device: DeviceMetrics | None) -> StepTimes:
 
 
 def _notes(result: TraceMetrics, device: DeviceMetrics | None, num_devices: int) -> tuple[str, ...]:
-    """What to know before the numbers are believed."""
+    """Notes to read before the numbers are believed."""
     notes = []
     if device is None:
         why = result.unrecorded or "the trace holds no GPU activity"

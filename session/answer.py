@@ -17,14 +17,14 @@ from .setup.options_as_typed import options_as_typed
 from .setup.wrapped import launcher_words
 from .workers.launcher import OPTION
 
-LONGER = 4.0
+LONGER_BUDGET = 4.0
 """A budget that was too small for an answer is to be so many times as large, or the default."""
 LAUNCHERS = {MPIRUN: ("mpirun", "-np"), SRUN: ("srun", "-n")}
 """How ranks are started again by what started them before."""
 
 
 def brief_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, color: bool) -> str:
-    """What `run` and `advise` print: one screen."""
+    """The output of `run` and `advise`: one screen."""
     from ..reports.builder.text import build_text
     from ..reports.terminal.brief import render
 
@@ -39,7 +39,7 @@ def brief_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, c
 
 
 def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, color: bool) -> str:
-    """What `show` prints, and `run` and `advise` with `--verbose`: all of it."""
+    """The output of `show`, and of `run` and `advise` with `--verbose`: all of it."""
     from ..reports.builder.text import build_text
     from ..reports.terminal.answer import render
 
@@ -86,7 +86,7 @@ def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
     if record.state == "interrupted" and not live:
         return _resume_command(record, folder)
     if advice.recommended is None and advice.standing == "not compared" and not live:
-        longer_s = max(Goal().budget_s, LONGER * record.goal.budget_s)
+        longer_s = max(Goal().budget_s, LONGER_BUDGET * record.goal.budget_s)
         return _resume_command(record, folder, budget_s=longer_s)
     if (folder / TRACES).exists():
         return f"batchadvisor view {shlex.quote(str(folder))}"
@@ -145,7 +145,7 @@ def answer_json(record: RunRecord, advice: Advice, folder: Path) -> str:
 def discovery_text(
     discovery: Discovery, device: DeviceInfo, files: Sequence[FileTouched] = ()
 ) -> str:
-    """What `--dry-run` prints."""
+    """The output of `--dry-run`."""
     from ..reports.terminal.discovery import render
 
     return render(discovery, device, files, encoding=sys.stdout.encoding or "ascii")
@@ -154,6 +154,6 @@ def discovery_text(
 def discovery_json(
     discovery: Discovery, device: DeviceInfo, files: Sequence[FileTouched] = ()
 ) -> str:
-    """What `--dry-run --json` prints."""
+    """The output of `--dry-run --json`."""
     data = {"discovery": discovery, "device": device, "files": files}
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()

@@ -38,7 +38,7 @@ class ProbedRun(RunRecord, frozen=True, kw_only=True):
 
     @property
     def advice(self) -> Advice:
-        """What the record says under its goal."""
+        """The advice from the record under its goal."""
         from ..advisor.advise import advise
 
         return advise(self)

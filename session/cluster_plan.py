@@ -95,7 +95,7 @@ def _remedy(text: str) -> str:
 
 
 def _candidates(records: Sequence[Path]) -> tuple[list[Candidate], dict[str, str]]:
-    """What can be read, and why the rest cannot.
+    """Reads the records; returns those that can be read, and why the rest cannot.
 
     Raises:
         UsageError: a place without a record, or no record at all that can be read.
@@ -196,12 +196,12 @@ HALF = ("bfloat16", "float16")
 
 
 def plan_json(answer: ClusterPlan) -> str:
-    """What `--json` prints."""
+    """The output of `--json`."""
     return msgspec.json.format(msgspec.json.encode(answer), indent=1).decode()
 
 
 def plan_text(answer: ClusterPlan, next_command: str, *, width: int, color: bool) -> str:
-    """What the command prints."""
+    """The output of the command."""
     from ..reports.builder.plan import build_plan_report
     from ..reports.terminal.plan import render
 

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
 MAX_PAIRS_S = 15.0
 MIN_PAIRS_S = 3.0
-BUDGET_SHARE = 1 / 10
+PAIRS_SHARE = 1 / 10
 """The pairs of one size take at most so long, and at most this share of the budget; with less time
 than the minimum they are not begun."""
-NO_TIME = "the budget was spent before it could be measured; a larger --budget leaves time for it"
+NO_TIME_FOR_PAIRS = (
+    "the budget was spent before it could be measured; a larger --budget leaves time for it"
+)
 
 
 def measure_communication(workers: WorkerPool, writer: RecordWriter, display: Display) -> None:
@@ -46,7 +48,7 @@ def measure_communication(workers: WorkerPool, writer: RecordWriter, display: Di
     for place, size in enumerate(sizes):
         limit_s = _limit_s(workers, writer, num_sizes=len(sizes) - place)
         if limit_s < MIN_PAIRS_S:
-            _leave_out(writer, NO_TIME)
+            _leave_out(writer, NO_TIME_FOR_PAIRS)
             return
         display.note(f"steps with and without synchronisation at batch {size}")
         pairs = _pairs(workers, size, limit_s)
@@ -76,7 +78,7 @@ def _limit_s(workers: WorkerPool, writer: RecordWriter, *, num_sizes: int) -> fl
     left_s = end_s(record.goal.budget_s) - writer.search_s
     if workers.current is None and record.discovery is not None:
         left_s -= record.discovery.setup_s
-    wanted_s = max(MIN_PAIRS_S, record.goal.budget_s * BUDGET_SHARE)
+    wanted_s = max(MIN_PAIRS_S, record.goal.budget_s * PAIRS_SHARE)
     return min(MAX_PAIRS_S, wanted_s, left_s / num_sizes)
 
 

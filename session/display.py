@@ -1,4 +1,4 @@
-"""What a run needs of whatever shows its progress; see reports/terminal/progress.py."""
+"""The interface of a display of a run's progress; see reports/terminal/progress.py."""
 
 from __future__ import annotations
 

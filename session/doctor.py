@@ -21,13 +21,13 @@ def checkup() -> Checkup:
 
 
 def checkup_text(result: Checkup, *, width: int) -> str:
-    """What `doctor` prints."""
+    """The output of `doctor`."""
     from ..reports.terminal.checkup import render
 
     return render(result, width=width, encoding=sys.stdout.encoding or "ascii")
 
 
 def checkup_json(result: Checkup) -> str:
-    """What `doctor --json` prints."""
+    """The output of `doctor --json`."""
     data = {"works": result.works, **msgspec.to_builtins(result)}
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()

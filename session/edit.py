@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from .setup.options import RunOptions
     from .workers.worker_pool import WorkerPool
 
-NUM_STEPS = 3
+LOOP_STEPS = 3
 """Steps until a training loop is found."""
-ROOM = 1.5
+ROOM_FACTOR = 1.5
 """A process is started where so many times what it should take is left."""
 CHEAP = 0.1
 """Before the confirmation it may take this share of the budget, after it all that is left."""
-NO_TIME = "no time was left for it"
+NO_TIME_LEFT = "no time was left for it"
 ROUGHLY = "nothing tells which number of that line it is"
-SEVERAL = "the script trains on several ranks"
+SEVERAL_RANKS = "the script trains on several ranks"
 
 
 def check_edit(
     workers: WorkerPool, writer: RecordWriter, options: RunOptions, *, last: bool
 ) -> None:
-    """What the change does that will be recommended, into the record.
+    """Tries the change that will be recommended, and writes its effect into the record.
 
     The source is compiled with another number, or the script gets another argument: no file is
     changed. No failure here is one of the run.
@@ -59,15 +59,15 @@ def check_edit(
     changes = _in_force(source, own, size, options.arguments)
     step_s = 0.0 if advice.recommended.step_s is None else advice.recommended.step_s.median
     setup_s = script_of(discovery, record.trials).setup_s
-    needed_s = ROOM * (setup_s + NUM_STEPS * discovery.micro_batches * step_s)
+    needed_s = ROOM_FACTOR * (setup_s + LOOP_STEPS * discovery.micro_batches * step_s)
     reason = ""
     if changes is None:
         reason = ROUGHLY
     elif record.distribution is not None or discovery.num_ranks > 1:
-        reason = SEVERAL
+        reason = SEVERAL_RANKS
     elif needed_s > left_s:
-        reason = NO_TIME
-    if reason == NO_TIME and not last:
+        reason = NO_TIME_LEFT
+    if reason == NO_TIME_LEFT and not last:
         return
     if reason or changes is None:
         writer.change(edit=EditCheck(size=size, reason=reason))
@@ -94,9 +94,9 @@ def _tried(
     try:
         found = look(workers, left_s, batch_cap=None, **changes)
     except TimeOver:
-        return EditCheck(size=size, reason=NO_TIME)
+        return EditCheck(size=size, reason=NO_TIME_LEFT)
     except RanksStarting:
-        return EditCheck(size=size, reason=SEVERAL)
+        return EditCheck(size=size, reason=SEVERAL_RANKS)
     except WorkerGone as gone:
         return EditCheck(size=size, reason=f"started so, it did not train: {gone.detail}")
     return EditCheck(size=size, arrived=found.native_batch_size, micro_batches=found.micro_batches)

@@ -102,7 +102,7 @@ def _memory_of(text: str) -> int:
 def wanted(
     lora: str, lora_rank: int, ranks: int | None, *, lengths: str, expandable: bool
 ) -> Wanted:
-    """What the options of these names ask for.
+    """Reads what the user asked for from the options of these names.
 
     Raises:
         UsageError: a length is no whole number above 1.
@@ -207,7 +207,7 @@ def estimate(
 
 
 class Sizes(NamedTuple):
-    """What is looked at.
+    """The sizes and GPUs that are looked at.
 
     Attributes:
         own: batch size of the script.
@@ -266,7 +266,7 @@ def _forecast(
 def _looked_at(
     loop: FakeLoop, sizes: Sizes, variants: Sequence[Variant], unavailable: dict[str, str]
 ) -> list[Forecast]:
-    """What each of them can do; what cannot be looked at is added to `unavailable`."""
+    """Forecasts for each variant; reasons of those that cannot be looked at go to `unavailable`."""
     forecasts = []
     for variant in variants:
         try:
@@ -279,7 +279,7 @@ def _looked_at(
 def _sharded(
     loop: FakeLoop, sizes: Sizes, ranks: int, unavailable: dict[str, str]
 ) -> list[Forecast]:
-    """Over the ranks that were asked for; sharding the model anew costs most, so it is rare."""
+    """Forecasts over the ranks asked for; sharding the model anew costs most, so it is rare."""
     if not ranks:
         return []
     known = VARIANTS if loop.blocks else VARIANTS[:2]
@@ -302,7 +302,7 @@ def _same(written: Forecast, other: Forecast) -> bool:
 
 
 def estimate_json(answer: Estimate) -> str:
-    """What `--json` prints."""
+    """The output of `--json`."""
     return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
 
 
@@ -319,7 +319,7 @@ def write_estimate(answer: Estimate, next_command: str, path: Path) -> None:
 
 
 def estimate_text(answer: Estimate, next_command: str, *, width: int, color: bool) -> str:
-    """What the command prints."""
+    """The output of the command."""
     from ..reports.terminal.estimate import render
 
     encoding = sys.stdout.encoding or "ascii"

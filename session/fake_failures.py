@@ -5,19 +5,19 @@ from __future__ import annotations
 from ..probes.process.endings import WorkerGone
 from ..probes.process.messages import Raised
 
-COMPILED = "the model is compiled, and steps on fake tensors run it as it is written"
+COMPILED_NOT_FAKED = "the model is compiled, and steps on fake tensors run it as it is written"
 UNKNOWN_SHAPES = ("DataDependentOutputException", "DynamicOutputShapeException")
-"""What torch raises where the shape of a result is not that of its inputs."""
+"""Exceptions of torch where the shape of a result depends on values."""
 
 WITHOUT_FORM = "UnsupportedOperatorException"
-"""What torch raises at an operator of a library that has kernels and no form for fake tensors."""
+"""Exception of torch at a library's operator that has kernels and no form for fake tensors."""
 UNSUPPORTED = (
     "fake impl",
     "torch.classes.quantized",
     "quantized::",
     ".numpy() is not supported for tensor subclasses",
 )
-"""In what torch raises where an operation has no form for fake tensors."""
+"""Parts of what torch raises where an operation has no form for fake tensors."""
 
 
 def why_not_faked(gone: WorkerGone) -> str:

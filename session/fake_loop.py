@@ -17,10 +17,10 @@ from .fake_failures import why_not_faked
 from .run import Run
 
 WHY_NOT = "`batchadvisor run` measures what it takes, on the GPU itself."
-ENDED = "exit code 0"
-"""Of a script that went to its end."""
+RAN_TO_ITS_END = "exit code 0"
+"""Detail of a script that ran to its end."""
 MOST_STARTS = 4
-"""Of the script: steps that raise end its process."""
+"""Starts of the script at most: steps that raise end its process."""
 
 
 class CannotFakeError(Exception):
@@ -123,7 +123,8 @@ class FakeLoop:
         return self._made(result)
 
     def evaluation(self, size: int) -> EvaluationPeak | str | None:
-        """What the script's evaluation takes after an epoch of this size, or why it is unknown.
+        """Finds the peak of the script's evaluation after an epoch of this size, or why it is
+        unknown.
 
         `None` where it evaluates nothing before its next epoch, or ends. Nothing can follow.
         """
@@ -134,7 +135,7 @@ class FakeLoop:
             result = self._worker.run_fake(size, Variant(), for_gpu=True, evaluation=True)
         except WorkerGone as gone:
             self._worker = None
-            return None if ENDED in gone.detail else why_not_faked(gone)
+            return None if RAN_TO_ITS_END in gone.detail else why_not_faked(gone)
         if result.reason:
             return result.reason
         if not result.evaluation_bytes:

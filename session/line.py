@@ -9,7 +9,7 @@ from ..reports.words.wording import clean
 
 
 def answer_line(record: RunRecord, advice: Advice) -> str:
-    """What to use, what limits the step, and the slice of a GPU that would hold it."""
+    """Says in one line what to use, what limits the step, and the GPU slice that would do."""
     limit = advice.verdict.limit
     words = [advice.headline.rstrip(".")]
     if limit != "cannot tell":

@@ -53,14 +53,14 @@ def _with_split_limit(device: SnapshotDevice, snapshot: Snapshot) -> SnapshotDev
 
 
 def memory_json(analysis: MemoryAnalysis) -> str:
-    """What `--json` prints."""
+    """The output of `--json`."""
     return msgspec.json.format(msgspec.json.encode(analysis), indent=1).decode()
 
 
 def memory_text(
     analysis: MemoryAnalysis, path: Path, *, whole: bool, width: int, color: bool
 ) -> str:
-    """What the command prints."""
+    """The output of the command."""
     from ..reports.terminal.memory import render
 
     return render(

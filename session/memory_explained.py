@@ -10,7 +10,7 @@ from ..advisor.advise import advise
 from ..advisor.measured.measurements import Measurements
 from ..advisor.search.cost import end_s
 from ..errors import BatchAdvisorError
-from ..probes.process.endings import NO_STEP, WorkerGone
+from ..probes.process.endings import NO_OPTIMIZER_STEP, WorkerGone
 from ..probes.process.worker_like import FakesSteps, RecordsMemory
 from ..probes.process.worker_listener import TimeOver
 from ..records import (
@@ -22,29 +22,29 @@ from ..records import (
     WhyExplained,
 )
 from .display import Display
-from .fake_failures import COMPILED, why_not_faked
+from .fake_failures import COMPILED_NOT_FAKED, why_not_faked
 from .recording.record_writer import RecordWriter
 from .recording.store import MEMORY_PAGE
 
 if TYPE_CHECKING:
     from .workers.worker_pool import WorkerPool
 
-MAX_S, MIN_S = 20.0, 2.0
+MAX_EXPLAIN_S, MIN_S = 20.0, 2.0
 """It takes at most so long, and is not begun where less is left of the budget."""
 START_FACTOR = 1.5
 """A process that is started for it may take so much longer than the first."""
 SNAPSHOT = "snapshot.pickle"
-REFUSED = "refused-*.pickle"
-"""What a process on CUDA leaves as memory is refused."""
-NO_TIME = "the budget was spent before a step on fake tensors could be made"
-ENDED = "the script's process had ended by then"
+REFUSED_FILES = "refused-*.pickle"
+"""Files that a process on CUDA writes as memory is refused."""
+NO_TIME_TO_EXPLAIN = "the budget was spent before a step on fake tensors could be made"
+PROCESS_ENDED = "the script's process had ended by then"
 NO_LOADER = "only batches of a DataLoader can be made of tensors without contents"
-SEVERAL = "a script that runs as several ranks makes no steps on fake tensors"
+RANKS_NOT_FAKED = "a script that runs as several ranks makes no steps on fake tensors"
 SCATTERED = "a batch that DataParallel cuts over several GPUs makes no steps on fake tensors"
 
 
 def record_step(workers: WorkerPool, writer: RecordWriter) -> MemoryAnalysis | None:
-    """What torch's own recorder says of one real step at the recommended size, on CUDA.
+    """Records one real step at the recommended size with torch's own recorder, on CUDA.
 
     In the process that lives, before its batches are replaced. A failure is none of the run.
     Never run on hardware.
@@ -59,9 +59,9 @@ def record_step(workers: WorkerPool, writer: RecordWriter) -> MemoryAnalysis | N
         return None
     path = writer.store.folder.resolve() / SNAPSHOT
     try:
-        until_s = time.monotonic() + min(MAX_S, left_s)
+        until_s = time.monotonic() + min(MAX_EXPLAIN_S, left_s)
         reason = worker.run_recorded(recommended.batch_size, path, until_s)
-        if reason.startswith(NO_STEP):
+        if reason.startswith(NO_OPTIMIZER_STEP):
             workers.end()
         if reason:
             return None
@@ -113,7 +113,7 @@ def _leave_page(record: RunRecord, folder: Path, display: Display) -> None:
         return
     from .memory_page import write_memory_page
 
-    dumped = max(folder.glob(REFUSED), key=lambda path: path.stat().st_mtime, default=None)
+    dumped = max(folder.glob(REFUSED_FILES), key=lambda path: path.stat().st_mtime, default=None)
     problem = write_memory_page(record, folder, dumped)
     display.note(problem or f"where the memory goes: {folder / MEMORY_PAGE}")
 
@@ -146,40 +146,40 @@ def _explained(
     writer: RecordWriter,
     sizes: list[tuple[int, WhyExplained]],
 ) -> tuple[tuple[ExplainedSize, ...], str]:
-    """What is known, or why nothing is."""
+    """Explains the memory of these sizes; else says why nothing is known."""
     record = writer.record
     discovery = record.discovery
     assert discovery is not None  # a size ran, or was refused
     if record.distribution is not None:
         if record.distribution.world_size > 1:
-            return (), SEVERAL
+            return (), RANKS_NOT_FAKED
         parallelism = record.distribution.parallelism
         if parallelism is not None and parallelism.scatters:
             return (), SCATTERED
     if not discovery.traits.steers_loader:
         return (), NO_LOADER
     if discovery.compiled:
-        return (), COMPILED
+        return (), COMPILED_NOT_FAKED
     left_s = end_s(record.goal.budget_s) - writer.search_s
-    until_s = time.monotonic() + min(MAX_S, left_s)
+    until_s = time.monotonic() + min(MAX_EXPLAIN_S, left_s)
     if left_s < MIN_S:
-        return (), NO_TIME
+        return (), NO_TIME_TO_EXPLAIN
     if workers.current is None:
         refused = refused_size(record) is not None
         if not refused:
-            return (), ENDED
+            return (), PROCESS_ENDED
         if left_s < MIN_S + START_FACTOR * discovery.setup_s:
-            return (), NO_TIME
+            return (), NO_TIME_TO_EXPLAIN
         try:
             workers.until_s = until_s
             workers.start()
         except TimeOver:
-            return (), NO_TIME
+            return (), NO_TIME_TO_EXPLAIN
         except BatchAdvisorError as error:
             return (), f"the script did not come to its loop again: {error.what.rstrip('.')}"
     worker = workers.current
     if not isinstance(worker, FakesSteps):
-        return (), SEVERAL
+        return (), RANKS_NOT_FAKED
     on_gpu = record.device is not None and record.device.kind == "cuda"
     explained: list[ExplainedSize] = []
     reason = ""
@@ -190,7 +190,7 @@ def _explained(
                 result = worker.run_fake(size, Variant(), until_s, for_gpu=on_gpu)
                 trial, reason = result.trial, result.reason
             except TimeOver:
-                reason = NO_TIME
+                reason = NO_TIME_TO_EXPLAIN
             except WorkerGone as gone:
                 reason = why_not_faked(gone)
         explained.append(

@@ -21,12 +21,12 @@ from ..probes.process.worker_listener import TimeOver
 from ..records import FakeTrial, MemoryPrior, RunRecord, Variant
 from ..units import format_seconds
 from .display import Display
-from .fake_failures import COMPILED, why_not_faked
+from .fake_failures import COMPILED_NOT_FAKED, why_not_faked
 from .recording.record_writer import RecordWriter
 from .workers.worker_pool import WorkerPool
 
-SHARE = 1 / 8
-"""Of the budget: starting the script once more may cost so much, and so may the steps."""
+PRIOR_SHARE = 1 / 8
+"""Share of the budget that starting the script once more may cost, and the steps as much again."""
 
 
 def predict_memory(workers: WorkerPool, writer: RecordWriter, display: Display) -> None:
@@ -57,19 +57,19 @@ def is_wanted(record: RunRecord) -> bool:
 
 
 def _why_not(workers: WorkerPool, record: RunRecord) -> str:
-    """What speaks against such steps before one was made; or empty."""
+    """Says why no such steps are made, before one was tried; else empty."""
     assert record.discovery is not None
     if record.discovery.axis != "samples":
         return "sizes are a budget, and steps on fake tensors have so many samples"
     if record.discovery.compiled:
-        return COMPILED
+        return COMPILED_NOT_FAKED
     setup_s, budget_s = record.discovery.setup_s, record.goal.budget_s
     if not isinstance(workers.current, FakesSteps):
         return "only the steps of a single process can be made on fake tensors"
-    if setup_s > SHARE * budget_s:
+    if setup_s > PRIOR_SHARE * budget_s:
         return (
             f"the script takes {format_seconds(setup_s)} to its loop and would have to start once "
-            f"more; --budget {ceil(setup_s / SHARE)}s leaves time for it"
+            f"more; --budget {ceil(setup_s / PRIOR_SHARE)}s leaves time for it"
         )
     return ""
 
@@ -85,13 +85,15 @@ def _by_fake_steps(workers: WorkerPool, record: RunRecord, display: Display) -> 
     on_gpu = device.kind == "cuda"
     peaks: dict[int, int] = {}
     trials: list[FakeTrial] = []
-    floor_bytes, until_s = 0, time.monotonic() + SHARE * record.goal.budget_s
+    floor_bytes, until_s = 0, time.monotonic() + PRIOR_SHARE * record.goal.budget_s
     while (size := next_fake_size(peaks, own, target, top, floor_bytes)) is not None:
         display.note(f"a step on fake tensors at batch {size}")
         try:
             result = worker.run_fake(size, Variant(), until_s, for_gpu=on_gpu)
         except TimeOver:
-            return MemoryPrior(reason=f"steps on fake tensors took over {SHARE:.0%} of the budget")
+            return MemoryPrior(
+                reason=f"steps on fake tensors took over {PRIOR_SHARE:.0%} of the budget"
+            )
         except WorkerGone as gone:
             return MemoryPrior(reason=why_not_faked(gone))
         if result.trial is None:

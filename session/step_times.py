@@ -48,7 +48,7 @@ class StepTimes:
         return alike
 
     def bounds(self, forecasts: Sequence[Forecast]) -> tuple[StepBound, ...]:
-        """At the script's own size and at the largest that fits, as written and under bf16."""
+        """Bounds at the script's own size and the largest that fits, as written and under bf16."""
         bounds = []
         for each in forecasts:
             name = each.variant.name
@@ -62,7 +62,7 @@ class StepTimes:
         return tuple(bounds)
 
     def calibration(self, written: Forecast) -> Calibration | None:
-        """By the run on a real GPU.
+        """Calibrates by the run on a real GPU.
 
         Raises:
             RunError: the run timed none of the sizes that were looked at.

@@ -79,33 +79,33 @@ def catalogue() -> tuple[Explained, ...]:
 
 
 def as_json(answer: TailReport | Explained | Sequence[Record]) -> str:
-    """What `--json` prints."""
+    """The output of `--json`."""
     return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
 
 
 def report_text(report: TailReport, *, width: int) -> str:
-    """What `tails` prints."""
+    """The output of `tails`."""
     from ..reports.terminal.tails import render
 
     return render(report, next_command=_next(report), width=width, encoding=_encoding())
 
 
 def sweep_text(pipeline: Pipeline, rows: Sequence[SweepRow], *, width: int, every: bool) -> str:
-    """What `tails --sweep` prints."""
+    """The output of `tails --sweep`."""
     from ..reports.terminal.tails import render_sweep
 
     return render_sweep(pipeline, rows, every=every, width=width, encoding=_encoding())
 
 
 def explained_text(page: Explained, *, width: int) -> str:
-    """What `tails --explain ID` prints."""
+    """The output of `tails --explain ID`."""
     from ..reports.terminal.tails import render_case
 
     return render_case(page, num_cases=len(CASES), width=width, encoding=_encoding())
 
 
 def catalogue_text(pages: Sequence[Explained], *, width: int) -> str:
-    """What `tails --explain all` prints."""
+    """The output of `tails --explain all`."""
     from ..reports.terminal.tails import render_catalogue
 
     return render_catalogue(pages, width=width, encoding=_encoding())

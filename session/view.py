@@ -28,7 +28,7 @@ PROFILER_LOG = "TORCH_PROFILER_LOG_LEVEL"
 MAX_AUTO_BYTES = 100_000_000
 """The PyTorch profiler tab is added while the traces are smaller: it reads all at the start, at
 some 12 MB a second, and keeps several times their size in memory (bench/trace_reader.py)."""
-PACKED = 20
+PACKED_RATIO = 20
 """How many times smaller packed traces are, about."""
 
 
@@ -208,7 +208,7 @@ def _with_profiler(logdir: Path, tab: Tab, notes: list[str]) -> bool:
     if tab == "on":
         return True
     size = sum(
-        file.num_bytes * (PACKED if file.path.endswith(".gz") else 1)
+        file.num_bytes * (PACKED_RATIO if file.path.endswith(".gz") else 1)
         for entry in Board([("", logdir)]).entries()
         for file in entry.traces
     )

@@ -1,4 +1,4 @@
-"""What would change the memory of a step: one change at a time, each with its saving."""
+"""Changes of the script that would save memory in a step, one at a time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..records import FakeTrial, Forecast, OptimizerKind, Variant, WhatIf
 from .fake_loop import CannotFakeError, FakeLoop
 
 LORA_RANK = 16
-RANKS = 8
-"""That share the model where nothing else was asked for."""
-PARTS = (2, 4)
+SHARDED_RANKS = 8
+"""Ranks that share the model where no other number was asked for."""
+MICRO_BATCHES = (2, 4)
 """Micro-batches that a batch is divided into."""
 OPTIMIZERS: tuple[OptimizerKind, ...] = (
     "AdamW",
@@ -22,12 +22,12 @@ OPTIMIZERS: tuple[OptimizerKind, ...] = (
     "SGD with momentum",
     "SGD",
 )
-LEAST_SHARE = 0.001
-"""Of the peak; a smaller difference is none."""
+LEAST_SAVING_SHARE = 0.001
+"""Share of the peak below which a difference counts as none."""
 
 
 class Wanted(NamedTuple):
-    """What the user asked for beside the script as it is written.
+    """The user's wishes beside the script as it is written.
 
     Attributes:
         lora: names of layers; empty: those of the repeated blocks.
@@ -87,7 +87,7 @@ def looked_at(
     return tuple(
         line
         for line in lines
-        if line.saved_bytes is None or abs(line.saved_bytes) > LEAST_SHARE * written
+        if line.saved_bytes is None or abs(line.saved_bytes) > LEAST_SAVING_SHARE * written
     )
 
 
@@ -99,13 +99,13 @@ def hopeless(forecasts: Sequence[Forecast], wanted: Wanted) -> bool:
 def _changes(loop: FakeLoop, own: int, wanted: Wanted, *, alone: bool) -> Iterator[_Change]:
     if alone:
         yield from _changes_alone(loop, own, wanted)
-    ranks = wanted.ranks or RANKS
+    ranks = wanted.ranks or SHARDED_RANKS
     yield _Change(f"FSDP2 over {ranks} ranks, each with this batch", own, Variant(ranks=ranks))
 
 
 def _changes_alone(loop: FakeLoop, own: int, wanted: Wanted) -> Iterator[_Change]:
     """Those of a single GPU."""
-    for parts in PARTS:
+    for parts in MICRO_BATCHES:
         if own % parts == 0 and own // parts >= SMALLEST:
             words = f"{parts} micro-batches of {own // parts}, gradients accumulated"
             yield _Change(words, own // parts, Variant(accumulates=True))
@@ -144,5 +144,5 @@ def _unknown(change: _Change, reason: str) -> WhatIf:
 
 
 def trial_at(forecast: Forecast, own: int) -> FakeTrial:
-    """Of this batch size, or the next larger one that was looked at."""
+    """The trial of this batch size, or of the next larger size that was looked at."""
     return next(trial for trial in forecast.trials if trial.batch_size >= own)

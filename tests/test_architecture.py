@@ -1,11 +1,23 @@
-"""The drawings of docs/architecture.md, and every path that a page names, are there in the code."""
+"""The drawings of docs/architecture.md, and every path that a page names, are there in the code.
+
+And a constant's name means one thing all over the package.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections import defaultdict
+from collections.abc import Iterator
 
 from . import pages
 from .pages import ROOT
+from .test_layers import modules
+
+SEVERAL_VALUES = frozenset(
+    {"KINDS", "LEAST_NUMBERS", "MOST", "NARROW", "OUTSIDE", "PIECE", "SMALLEST", "UNKNOWN"}
+)
+"""Names that still mean several things in rooms apart: the list only ever becomes shorter."""
 
 
 class TestArchitecture:
@@ -42,6 +54,50 @@ def test_every_folder_is_listed() -> None:
     folders = {file.parent.relative_to(ROOT).parts for file in files}
     names = {".".join(("batchadvisor", *parts)) for parts in folders if "__pycache__" not in parts}
     assert names == set(_packages()) - {"batchadvisor"}
+
+
+class TestConstants:
+    """A reader who has met a constant's name knows what it means, wherever it is met again."""
+
+    def test_one_name_has_one_value(self) -> None:
+        places: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for path, file in modules().items():
+            for name, value in _constants(file.read_text()):
+                places[name][path] = value
+        several = {
+            name
+            for name, values in places.items()
+            # A picture and a page have a width, a gap and columns of their own.
+            if len(set(values.values())) > 1
+            and not all(path.startswith("reports/") for path in values)
+        }
+        assert several == SEVERAL_VALUES
+
+    def test_equal_values_are_equal_however_they_are_written(self) -> None:
+        assert dict(_constants("A = 1 << 20\nB: int = 1024**2")) == {"A": "1048576", "B": "1048576"}
+        assert dict(_constants("A, B = 2, 'b'\n_C = 3")) == {"A": "2", "B": "'b'"}
+
+
+def _constants(text: str) -> Iterator[tuple[str, str]]:
+    """Names and values of the public constants of a module."""
+    for node in ast.parse(text).body:
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+            continue
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        pairs = [(target, node.value)]
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            pairs = list(zip(target.elts, node.value.elts, strict=True))
+        for each, value in pairs:
+            if isinstance(each, ast.Name) and each.id.isupper() and not each.id.startswith("_"):
+                yield each.id, _value(value)
+
+
+def _value(node: ast.expr) -> str:
+    """A value as text; one of numbers is computed, so that `1 << 20` is 1,048,576."""
+    parts = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
+    if all(isinstance(part, parts) for part in ast.walk(node)):
+        return repr(eval(compile(ast.Expression(node), "constant", "eval")))
+    return ast.unparse(node)
 
 
 def _tops() -> set[str]:

@@ -1,13 +1,17 @@
-"""The examples in docstrings are true."""
+"""Docstrings are sentences, and the examples in them are true."""
 
+import ast
 import doctest
 import importlib
+import re
 
 import pytest
 
 from .test_layers import modules
 
 WITH_EXAMPLES = sorted(path for path, file in modules().items() if ">>> " in file.read_text())
+FRAGMENT = re.compile(r"(?:Of|So (?:much|many|long|few|near|is)|The same)\b")
+"""Openings that make no sense to a reader who has not read the line above them."""
 
 
 def test_there_are_some():
@@ -22,3 +26,36 @@ def test_examples(path):
     )
     assert results.attempted > 0
     assert results.failed == 0
+
+
+def docstrings(text):
+    """Line and text of each docstring: of the module, classes, functions, constants and fields."""
+    for node in ast.walk(ast.parse(text)):
+        body = node.body if isinstance(getattr(node, "body", None), list) else []
+        for before, each in zip([None, *body], body, strict=False):
+            documents = before is None or isinstance(before, (ast.Assign, ast.AnnAssign))
+            value = each.value if documents and isinstance(each, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield each.lineno, value.value
+
+
+def fragments(text):
+    return [(line, said) for line, said in docstrings(text) if FRAGMENT.match(said)]
+
+
+def test_no_docstring_begins_with_a_fragment():
+    found = {path: fragments(file.read_text()) for path, file in modules().items()}
+    assert {path: said for path, said in found.items() if said} == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"""The same for a notebook."""',
+        'X = 3\n"""So many batches at once."""',
+        'class A:\n    x: int = 3\n    """Of a block."""',
+        'class A:\n    def f(self):\n        """Of a tensor."""',
+    ],
+)
+def test_a_fragment_would_be_seen(text):
+    assert len(fragments(text)) == 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..measured.energy import samples_per_joule
-from ..measured.epoch_end import REACH
+from ..measured.epoch_end import CLEAN_REACH
 from ..measured.measurements import Measurements
 from ..measured.once import once
 from ..measured.trials import throughput
@@ -34,7 +34,7 @@ def preferred(measurements: Measurements, best: int, worth: Mapping[int, float])
         size
         for size, value in worth.items()
         if value >= floor
-        and best / REACH <= size <= best * REACH
+        and best / CLEAN_REACH <= size <= best * CLEAN_REACH
         and not measurements.harmful(size)
     ]
     return max(near, key=lambda size: (worth[size], -size), default=best)

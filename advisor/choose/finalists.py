@@ -14,10 +14,10 @@ from ..measured.trials import pooled, throughput, undisturbed
 from . import clean_size
 from .knee import fastest, knee
 
-ROUNDS = 2
+FINALIST_ROUNDS = 2
 """Each finalist is measured this often, in turn."""
 MAX_DISTURBED = 2
-"""So many disturbed trials of a size are measured again."""
+"""Disturbed trials of one size that are measured again; further ones count."""
 DISAGREEMENT = 0.15
 """Search and confirmation that differ by more, beyond their intervals, are a finding."""
 STEP_UP = 1.3
@@ -92,7 +92,7 @@ def _costs_too_much(measurements: Measurements, size: int, best: int) -> bool:
             ]
             for which in (size, best)
         )
-        if min(len(mine), len(theirs)) < ROUNDS:
+        if min(len(mine), len(theirs)) < FINALIST_ROUNDS:
             return False
         return median(mine) < floor * median(theirs)
     return kind != "memory" and is_below(measurements, size, best, floor)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import fsum
 
 from ...records import TimeLaw, Trial
-from ..measured.epoch_end import REACH
+from ..measured.epoch_end import CLEAN_REACH
 from ..measured.laws import fit_time, size_at
 from ..measured.measurements import Measurements
 from ..measured.once import once
@@ -37,7 +37,8 @@ cores idle and follow another line."""
 
 @once
 def judged(measurements: Measurements) -> dict[int, Trial]:
-    """What the search found, without sizes that could not be compared with the others in turn.
+    """The search's trials by size, without sizes that could not be compared with the others in
+    turn.
 
     The time of such a one was taken while the machine had a speed that the others never met: it
     says something only of a size above all of them, where it is surely faster for all that.
@@ -68,7 +69,7 @@ def knee(measurements: Measurements) -> int | None:
     own = measurements.own_size
     if own in within and input_share(sizes[own]) >= INPUT_SHARE:
         return own  # the loader sets the pace: no size gains anything over the script's own
-    near = [size for size in within if size <= smallest * REACH]
+    near = [size for size in within if size <= smallest * CLEAN_REACH]
     clean = [size for size in near if not measurements.harmful(size)]
     return min(clean, default=smallest)
 

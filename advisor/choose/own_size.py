@@ -11,9 +11,11 @@ from ..measured.trials import says_nothing
 from . import clean_size
 
 SLOWER = 0.02
-"""A smaller size that costs more than this of the own one's throughput is no gain."""
+"""A smaller size that costs more than this of the own one's throughput is no gain: nobody changes a
+script to make it slower."""
 MUCH_SMALLER = 0.5
-"""A smaller size that is not surely faster is worth a change up to this share of the own one."""
+"""A smaller size that is not surely faster is worth a change up to this share of the own one: going
+from 48 to 40 gains nothing."""
 
 
 def against_own(measurements: Measurements, size: int) -> Spread | None:
@@ -25,7 +27,7 @@ def against_own(measurements: Measurements, size: int) -> Spread | None:
 
 
 def standing(measurements: Measurements, size: int) -> Standing:
-    """What may be said of a size beside the script's own."""
+    """Compares a size with the script's own, as far as the measurements allow."""
     own, discovery = measurements.own_size, measurements.record.discovery
     if own is None:
         return "own unknown" if discovery is not None and discovery.why_own_unknown else "own"
@@ -136,7 +138,7 @@ def _granted(measurements: Measurements) -> float:
 
 
 def _by_energy(measurements: Measurements, size: int, own: int) -> Standing:
-    """The same by samples per joule, whose intervals are those of the driver's counters."""
+    """Compares two sizes by samples per joule, within the intervals of the driver's counters."""
     timed = measurements.best_timed
     mine, theirs = joules_spread(timed[size]), joules_spread(timed[own])
     if mine is None or theirs is None:

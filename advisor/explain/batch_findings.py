@@ -10,14 +10,14 @@ from ..measured.measurements import Measurements
 from ..measured.training import FAR
 from . import length_findings
 
-MIXED = 0.05
+LEAST_OTHER_STEPS = 0.05
 """Steps of other tasks in a step from which on they count; rarer ones do not move its median."""
 
 
 def _mixed(measurements: Measurements) -> list[Finding]:
     """Other tasks train between two batches of the steered loader."""
     most = max((trial.steps_elsewhere for trial in measurements.ran), default=0.0)
-    if most < MIXED:
+    if most < LEAST_OTHER_STEPS:
         return []
     return [
         Finding(
@@ -26,7 +26,11 @@ def _mixed(measurements: Measurements) -> list[Finding]:
             message=f"a step that was timed holds {most:.2g} more on average, on batches of other "
             "loaders that keep the script's own size; the times are those of the mixture",
             evidence=(
-                Evidence(metric="steps of other loaders", value=round(most, 3), threshold=MIXED),
+                Evidence(
+                    metric="steps of other loaders",
+                    value=round(most, 3),
+                    threshold=LEAST_OTHER_STEPS,
+                ),
             ),
             remedy="run a script that trains on one of these loaders alone, once for each.",
         )
@@ -245,12 +249,12 @@ def _joined(sizes: tuple[int, ...]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
+BATCH_RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
     _above_data,
     _approximate,
     _by_budget,
     _mixed,
-    *length_findings.RULES,
+    *length_findings.LENGTH_RULES,
     _multiples,
     _bound,
     _by_index,

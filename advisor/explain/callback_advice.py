@@ -26,13 +26,13 @@ from ...records import (
 )
 from ...units import format_bytes
 from ..measured.measurements import Measurements
-from ..measured.training import LINEAR, SQUARE_ROOT
+from ..measured.training import LINEAR_RULE, SQUARE_ROOT_RULE
 from ..tails import tails
 from .headline import headline
 
 SLOW_WINDOW = "a step of the profiled window took "
 """Begins the doubt about a window that was much slower than the steps around it."""
-GROWTH = 2
+NEXT_SIZE_FACTOR = 2
 """The size to try next is at most so many times the one that ran."""
 _SEVERITY = {"error": "error", "nan": "error", "bias": "warning", "waste": "info", "slow": "info"}
 
@@ -91,7 +91,7 @@ def _refused(measurements: Measurements, advice: Advice) -> Advice:
 
 
 def _verdict(measurements: Measurements, observed: Observed, verdict: Verdict) -> Verdict:
-    """What looks like Python that runs, in a trace of a CPU, may be something else.
+    """Turns a verdict into "cannot tell" where a CPU's trace cannot tell Python from other causes.
 
     Waiting for other ranks is not in it, and neither is a core that was taken away.
     """
@@ -135,7 +135,7 @@ def to_try(
         return None
     if _paid_too_little(measurements, size):
         return None
-    most = min(GROWTH * size, size + room.samples)
+    most = min(NEXT_SIZE_FACTOR * size, size + room.samples)
     bad = measurements.smallest_bad
     if bad is not None:
         most = min(most, bad - 1)
@@ -214,7 +214,7 @@ def _try(message: str, size: int, remedy: str) -> Finding:
 
 
 def tail_cases(pipeline: Pipeline | None) -> tuple[TailFinding, ...]:
-    """What the end of an epoch does in this pipeline, harmful cases only."""
+    """The harmful cases at the end of an epoch in this pipeline."""
     if pipeline is None:
         return ()
     return tuple(finding for finding in tails(pipeline).findings if finding.harmful)
@@ -263,7 +263,9 @@ def _noise(measurements: Measurements, noise: NoiseScale) -> Finding:
         what = f"lies between {noise.low:.3g} and {noise.high:.3g} samples"
     discovery = measurements.record.discovery
     optimizer = next(iter(discovery.optimizers), None) if discovery is not None else None
-    rule, source = LINEAR if optimizer is not None and optimizer.name == "SGD" else SQUARE_ROOT
+    rule, source = (
+        LINEAR_RULE if optimizer is not None and optimizer.name == "SGD" else SQUARE_ROOT_RULE
+    )
     return Finding(
         rule="callback.noise_scale",
         severity="info",
@@ -283,7 +285,7 @@ def _noise(measurements: Measurements, noise: NoiseScale) -> Finding:
 
 NOISE_BYTES, NOISE_SHARE = 32 * 2**20, 0.02
 """Peaks of a process or of an allocator's segments differ by so much on their own."""
-FARTHEST = 64
+FARTHEST_BY_LINE = 64
 """A line through sizes that ran says nothing of a size so many times as large."""
 
 
@@ -337,9 +339,9 @@ def _headroom(measurements: Measurements, size: int) -> Headroom | str:
                 samples = int(left * abs(size - nearest) / rise)
                 low, high = sorted((nearest, size))
                 basis = f"a line through the sizes {low} and {high}"
-                if samples <= FARTHEST * size:
+                if samples <= FARTHEST_BY_LINE * size:
                     return Headroom(samples, basis)
-                basis = f"more than {FARTHEST} times this size, by {basis}"
+                basis = f"more than {FARTHEST_BY_LINE} times this size, by {basis}"
                 return Headroom(samples, basis, is_number=False)
         sizes = f"{min(*other, size)} and {max(*other, size)}"
         basis = f"the peak hardly differs between the sizes {sizes}"
@@ -357,7 +359,7 @@ def _headroom(measurements: Measurements, size: int) -> Headroom | str:
 def _by_held(
     observed: Observed | None, memory: Memory, size: int, left_bytes: int
 ) -> Headroom | None:
-    """What lies between the steps does not grow with the batch, what is freed does."""
+    """Tells how far the size can grow: bytes held between steps stay, those freed grow with it."""
     held = observed.held_bytes if observed is not None else None
     if held is None or memory.allocated_bytes is None or memory.allocated_bytes <= held:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...records import BatchSizeSource, Discovery, RunRecord
 
 WHOLE = "train_batch_size"
-"""What DeepSpeed calls the samples of an optimizer step of all ranks."""
+"""DeepSpeed's name for the samples of an optimizer step of all ranks."""
 
 
 def change(record: RunRecord, size: int | None, micro_batches: int | None) -> str:
@@ -98,7 +98,7 @@ def _following(discovery: Discovery, size: int, micro_batches: int | None) -> st
 
 
 def _others(source: BatchSizeSource, native: int) -> str:
-    """What is said of further places that set the same setting."""
+    """Words further places that set the same setting; empty without any."""
     same = [str(each.place) for each in source.others if each.number == native]
     different = [f"{each.place} ({each.number})" for each in source.others if each.number != native]
     text = ""

@@ -98,7 +98,7 @@ def _of_a_training(measurements: Measurements, creep: MemoryCreep) -> Finding:
 
 
 def _rounded(count: float) -> int:
-    """To two digits: a pace says no more."""
+    """Rounds to two digits: a pace says no more."""
     return int(float(f"{count:.2g}"))
 
 

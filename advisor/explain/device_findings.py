@@ -10,7 +10,7 @@ from .ratios import rate_name
 
 SCATTERED_SHARE = 0.10
 """Reserved memory above what was ever used in it, as a share of the capacity, that is named."""
-EXPANDABLE = "expandable segments"
+HAS_EXPANDABLE = "expandable segments"
 """Stands in a memory's source where the allocator has them already."""
 _ALLOW_CUPTI = (
     "allow CUPTI: as administrator load the module nvidia with "
@@ -225,7 +225,9 @@ def unseen(measurements: Measurements) -> list[Finding]:
 
 
 def _expandable(measurements: Measurements) -> bool:
-    return any(EXPANDABLE in trial.memory.peak_source for trial in measurements.ran if trial.memory)
+    return any(
+        HAS_EXPANDABLE in trial.memory.peak_source for trial in measurements.ran if trial.memory
+    )
 
 
 def _memories(measurements: Measurements, batch_size: int) -> list[Memory]:

@@ -1,4 +1,4 @@
-"""What several ranks, devices or replicas mean for the training, one rule a thing."""
+"""Findings on several ranks, devices or replicas, one rule for each thing."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from ...records import Cause, Evidence, Finding, Trial
 from ...units import format_seconds
 from ..measured.measurements import Measurements
 
-FEW = 0.01
+STALL_SHARE = 0.01
 """Stalls that take less than this share of the timed steps' time are not worth a word."""
 OWN_SHARE = 0.05
 """Slow steps of the script's own that make an epoch this much longer are said."""
@@ -65,7 +65,7 @@ def _stalls(measurements: Measurements) -> list[Finding]:
         for trial in measurements.record.trials
         if trial.quality is not None and trial.step_s is not None
     )
-    if not num or stalled_s < FEW * (spent_s + stalled_s):
+    if not num or stalled_s < STALL_SHARE * (spent_s + stalled_s):
         return []
     total = sum(quality.num_steps for quality in every)
     longest = max(quality.longest_stall_s for quality in qualities)
@@ -143,7 +143,7 @@ def _collections(measurements: Measurements) -> list[Finding]:
     ]
 
 
-RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
+DISTURBANCE_RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
     _stalls,
     _own_slow_steps,
     _collections,

@@ -49,7 +49,7 @@ def findings_of(
         device_findings.shared_core,
         creep_findings.creep,
     )
-    for rule in (*_RULES, *batch_findings.RULES, *disturbances.RULES, *devices):
+    for rule in (*_RULES, *batch_findings.BATCH_RULES, *disturbances.DISTURBANCE_RULES, *devices):
         findings += rule(measurements)
     return worst_first(findings)
 
@@ -305,7 +305,7 @@ def _damaged(measurements: Measurements) -> list[Finding]:
 
 
 def _left_out(measurements: Measurements) -> list[Finding]:
-    """What of a trace cannot have been; its shares are of the rest."""
+    """Names the events of a trace that were left out as impossible; its shares are of the rest."""
     return [
         Finding(
             rule="trace.left_out",

@@ -55,7 +55,7 @@ def interval_words(ratio: Spread) -> str:
 
 
 def _rate_of(choice: Choice, samples_per_s: Spread) -> str:
-    """Of sequences the real tokens, which are what a job with lengths is about."""
+    """Words the rate: real tokens per second where sequences vary in length, else samples."""
     if choice.real_tokens_per_s is not None:
         return format_rate(choice.real_tokens_per_s, "real tokens/s")
     return format_rate(samples_per_s)

@@ -15,7 +15,7 @@ from ..measured.refused import not_of_the_size, request_of, taken_by, worked_asi
 
 
 class KnownFailure(msgspec.Struct, frozen=True):
-    """What an exception says went wrong.
+    """A known cause of an exception.
 
     Attributes:
         what: in a few words.
@@ -31,7 +31,7 @@ SHARED_MEMORY = KnownFailure(
     "Give it more room (docker run --shm-size=8g or --ipc=host; in Kubernetes an emptyDir of "
     "medium Memory at /dev/shm), or take fewer data workers or a smaller prefetch_factor.",
 )
-TOO_LARGE = KnownFailure(
+TOO_LARGE_FOR_KERNELS = KnownFailure(
     "no kernel takes tensors of this size; memory is not the limit",
     "Smaller sizes ran; stay below this one.",
 )
@@ -44,7 +44,7 @@ ASIDE = (
     "The training size stands. Put torch.no_grad() around an evaluation, or give that loader a "
     "smaller batch; then run again."
 )
-ABSURD = (
+SCRIPTS_FAULT = (
     "This is a fault of the script, not of its batch size: look for a shape that grows with a "
     "wrong number, or a negative one."
 )
@@ -165,11 +165,11 @@ def known_failure(
         return _apart(*gathered.groups())
     limit = kernel_limit(text, batch_size, shape, smaller_ran=smaller_ran)
     if limit is None or not limit.why:
-        return None if limit is None else TOO_LARGE
+        return None if limit is None else TOO_LARGE_FOR_KERNELS
     below = "Stay below this size."
     if limit.largest:
         below = f"Take {limit.largest} or less, by these shapes."
-    return KnownFailure(f"{TOO_LARGE.what}: {limit.why}", below)
+    return KnownFailure(f"{TOO_LARGE_FOR_KERNELS.what}: {limit.why}", below)
 
 
 def _apart(got: str, expected: str) -> KnownFailure | None:
@@ -189,7 +189,7 @@ def _apart(got: str, expected: str) -> KnownFailure | None:
 def known_refusal(
     detail: str, aside: str = "", *, batch_size: int | None, device_bytes: int | None
 ) -> KnownFailure | None:
-    """What refused memory where it is not the size that asked for too much; else `None`.
+    """Finds who refused memory where the size did not ask for too much; else `None`.
 
     Args:
         aside: the batch that was worked on, if not one of the size.
@@ -205,14 +205,16 @@ def known_refusal(
     if request.is_taken():
         return KnownFailure(taken_by(request), TAKEN)
     if request.is_absurd(batch_size, device_bytes):
-        return KnownFailure(f"{format_bytes(request.num_bytes)} were asked for at once", ABSURD)
+        return KnownFailure(
+            f"{format_bytes(request.num_bytes)} were asked for at once", SCRIPTS_FAULT
+        )
     return None
 
 
 def failure_of(
     trial: Trial, device: DeviceInfo | None, *, smaller_ran: bool
 ) -> KnownFailure | None:
-    """What is known of a trial's failure."""
+    """Finds the known cause of a trial's failure."""
     if trial.outcome != "out_of_memory":
         return known_failure(
             trial.detail, trial.batch_size, trial.largest_tensor, smaller_ran=smaller_ran

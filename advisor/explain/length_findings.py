@@ -10,7 +10,7 @@ from ..measured.epoch_chance import worst_peak
 from ..measured.length_risk import MAX_CHANCE, LengthRisk
 from ..measured.measurements import Measurements
 
-NEVER = 1e-4
+LEAST_CHANCE = 1e-4
 """A smaller chance is shown as one below this."""
 
 
@@ -20,8 +20,8 @@ def percent_of_epochs(chance: float) -> str:
     >>> [percent_of_epochs(value) for value in (0.0, 0.0034, 0.38, 0.99999)]
     ['below 0.01%', '0.34%', '38%', 'above 99.9%']
     """
-    if chance < NEVER:
-        return f"below {NEVER:.2%}"
+    if chance < LEAST_CHANCE:
+        return f"below {LEAST_CHANCE:.2%}"
     if chance > 0.999:
         return "above 99.9%"
     return f"{chance:.0%}" if chance >= 0.1 else f"{100 * chance:.2g}%"
@@ -84,7 +84,7 @@ def _longest_first(words: str) -> Finding:
 
 
 def _by_law(measurements: Measurements, risk: LengthRisk) -> Finding:
-    """What the longest batch takes by the law, and how often that is too much."""
+    """States the memory of the longest batch by the law, and how often an epoch exceeds it."""
     law, longest = risk.law, risk.census.lengths[-1]
     sizes = sorted(
         measurements.sizes_that_ran | {trial.batch_size for trial in measurements.failed}
@@ -164,4 +164,4 @@ def _argument(measurements: Measurements) -> list[Finding]:
     ]
 
 
-RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (_varying_inputs, _argument)
+LENGTH_RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (_varying_inputs, _argument)

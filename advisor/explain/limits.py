@@ -1,4 +1,4 @@
-"""What of a step is no computation, cause by cause, and what a larger batch can change about it.
+"""The parts of a step that are no computation, cause by cause, and what a larger batch changes.
 
 Pure arithmetic on the shares that a trace gave. Each loss is what its removal would save, not how
 long it was to be seen: host work that only follows a needless synchronisation counts there.
@@ -20,7 +20,7 @@ TRUSTED_EFFICIENCY_PCT = 5.0
 """An efficiency below this says that grids are not known, not that they are so small."""
 LONG_WAIT = 0.10
 """Share of the window from which on it is said what waits of the host are worth."""
-WORDS: dict[LossKind, str] = {
+LOSS_WORDS: dict[LossKind, str] = {
     "input": "waiting for the DataLoader",
     "synchronisation": "the host waits for the GPU, then the GPU for the host",
     "host": "waiting for the host to launch work",
@@ -71,13 +71,13 @@ class Losses(Record, frozen=True, kw_only=True):
         return sorted(shares, key=lambda loss: (loss[0] in hidden, -loss[1]))
 
     def largest(self) -> tuple[LossKind, float]:
-        """What costs the most."""
+        """The loss with the largest share of the step."""
         return self.ranked()[0]
 
     def contributions(self) -> tuple[Evidence, ...]:
         """The losses of at least 1 % in words."""
         return tuple(
-            Evidence(metric=WORDS[kind], value=round(share, 4))
+            Evidence(metric=LOSS_WORDS[kind], value=round(share, 4))
             for kind, share in sorted(self.ranked(), key=lambda loss: -loss[1])
             if share >= 0.01
         )
@@ -136,7 +136,7 @@ def losses_of(profile: Profile | None, input_share: float | None = None) -> Loss
 
 
 def wait_bound(profile: Profile) -> float | None:
-    """What a step is shorter by at most if the host never waits for the device, 0..1.
+    """Share of the step that is saved at most if the host never waits for the device, 0..1.
 
     Then the longer of host and device sets the pace: at most the shorter of them is saved. How long
     a wait takes is mostly the queue before it.
@@ -148,7 +148,7 @@ def wait_bound(profile: Profile) -> float | None:
 
 
 def wait_notes(profile: Profile) -> tuple[str, ...]:
-    """What waits of the host are worth, where they are long."""
+    """Says what the host's waits cost, where they are long."""
     bound, waits = wait_bound(profile), profile.device_wait_pct
     if bound is None or waits is None or waits < 100 * LONG_WAIT:
         return ()
@@ -162,7 +162,7 @@ def wait_notes(profile: Profile) -> tuple[str, ...]:
 
 def message_of(limit: Limit, losses: Losses) -> str:
     """What limits the step, in a sentence with its share."""
-    share = getattr(losses, limit, 0.0) if limit in WORDS else 0.0
+    share = getattr(losses, limit, 0.0) if limit in LOSS_WORDS else 0.0
     if limit == "input":
         return f"for {share:.0%} of the step the GPU waits for the DataLoader"
     if limit == "synchronisation":

@@ -18,16 +18,17 @@ from ...records import (
 from ...units import GIB, MIB, format_bytes
 
 SPLIT_SHARE, SPLIT_BYTES = 0.15, 256 * MIB
-"""Of the reserved memory; from both on, free pieces of used segments are worth a remedy."""
+"""Share of the reserved memory, and bytes, from which on free pieces of used segments need a
+remedy."""
 IDLE_SHARE = 0.5
-"""Of what is reserved for a side stream; from here on it is called idle."""
+"""Free share of the memory reserved for a side stream from which on it is called idle."""
 OPTIMIZER_SHARE = 0.25
 FORWARD_SHARE = 0.4
-"""Of the memory in use: from here on an optimizer's or a forward's part is named."""
+"""Shares of the memory in use from which on the optimizer's or the forward pass's part is named."""
 SHARE_BYTES = 64 * MIB
 """Smaller parts are not worth a change."""
 ROUNDING_SHARE = 0.1
-EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+USE_EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 
 
 def cuts_of(device: SnapshotDevice) -> tuple[MemoryCut, ...]:
@@ -118,7 +119,8 @@ def _between(device: SnapshotDevice) -> Iterable[MemoryCut]:
             evidence=f"{format_bytes(failed.requested_bytes)} asked for; {bound}"
             f"{format_bytes(failed.free_bytes or 0)} free in its segments, the largest piece "
             f"{bound}{format_bytes(failed.largest_free_bytes or 0)}",
-            remedy=f"start with {EXPANDABLE}: segments then grow instead of standing side by side",
+            remedy=f"start with {USE_EXPANDABLE}: segments then grow instead of standing "
+            "side by side",
             num_bytes=failed.free_bytes,
         )
     elif _much(free, device):
@@ -130,7 +132,7 @@ def _between(device: SnapshotDevice) -> Iterable[MemoryCut]:
             "blocks stand between",
             evidence=f"{share:.0f}% of what is reserved; the largest piece has "
             f"{format_bytes(device.largest_free_bytes)}",
-            remedy=f"start with {EXPANDABLE}",
+            remedy=f"start with {USE_EXPANDABLE}",
             num_bytes=free,
         )
 
@@ -147,7 +149,7 @@ def _whole_segments(device: SnapshotDevice) -> Iterable[MemoryCut]:
                 evidence=f"{100 * pool.cached_bytes / device.reserved_bytes:.0f}% of what is "
                 "reserved; a request that is larger than each of them takes new memory",
                 remedy="one torch.cuda.empty_cache() where such requests begin gives them back; "
-                f"{EXPANDABLE} keeps it from coming again",
+                f"{USE_EXPANDABLE} keeps it from coming again",
                 num_bytes=pool.cached_bytes,
             )
 
@@ -188,7 +190,7 @@ def _much(num_bytes: int, device: SnapshotDevice) -> bool:
 
 
 def _parts(device: SnapshotDevice) -> Iterable[MemoryCut]:
-    """What the optimizer holds at the end, and what the forward held at the peak."""
+    """Cuts of the optimizer's memory at the end, and of the forward pass's at the peak."""
     held = _bytes_of(device.categories, "optimizer")
     whole = sum(share.num_bytes for share in device.categories)
     if held >= max(SHARE_BYTES, OPTIMIZER_SHARE * whole):

@@ -12,12 +12,12 @@ from . import disturbances
 
 
 def rate_name(measurements: Measurements) -> str:
-    """What speeds are compared by, as in the headline."""
+    """Names the quantity that speeds are compared by, as the headline does."""
     return units.rate_name(of_tokens=measurements.tokens_a_sample is not None)
 
 
 def throughput_name(measurements: Measurements) -> str:
-    """The same where no number follows."""
+    """Names that quantity where no number follows."""
     return "throughput" + ("" if measurements.tokens_a_sample is None else " in real tokens")
 
 
@@ -40,7 +40,7 @@ def beside(because: Because, what: str) -> str:
 
 
 def against_own(choice: Choice, native: Choice, ratio: Spread | None, rate: str) -> str:
-    """What a size gains over the script's own; empty where one of them was not timed.
+    """Words how much a size gains over the script's own; empty where one of them was not timed.
 
     Args:
         ratio: of the two in a comparison; `None` without one.
@@ -65,7 +65,7 @@ def against_own(choice: Choice, native: Choice, ratio: Spread | None, rate: str)
 
 
 def left_open(measurements: Measurements, rival: Rival) -> str:
-    """That the noise leaves it open whether another size is faster, and what to do about it."""
+    """Says that noise leaves it open whether another size is faster, and what to do about it."""
     between = f"x{rival.ratio.low:.2f} to x{rival.ratio.high:.2f} the {rate_name(measurements)}"
     if rival.ratio.low > 1:
         return f"{rival.size} is faster ({between})."

@@ -240,7 +240,7 @@ def _why_the_knee(measurements: Measurements, because: Because) -> str:
 
 
 def _searched(because: Because) -> str:
-    """What a size is the fastest of: sizes that took no turns may be faster."""
+    """Names the sizes among which one is the fastest; others that took no turns may be faster."""
     if not because.sizes:
         return "search"
     others = ", ".join(map(str, because.sizes))
@@ -252,7 +252,7 @@ def _beside(measurements: Measurements, because: Because) -> str:
 
 
 def _largest(measurements: Measurements, size: int | None) -> str:
-    """What is known of the largest size: that it ran, and below what it stays."""
+    """Describes the largest size: that it ran, and the limit below which it stays."""
     if measurements.target_bytes is None:
         return "largest size that ran (how much memory there is was not found)"
     if size not in measurements.trusted_memory:
@@ -261,7 +261,7 @@ def _largest(measurements: Measurements, size: int | None) -> str:
 
 
 def _limit(measurements: Measurements) -> str:
-    """What a size may take, and how that follows from the capacity."""
+    """Words the bytes that a size may take, and how they follow from the capacity."""
     less = f"capacity less {format_share(measurements.goal.margin)}"
     widening = measurements.input_widening
     if widening > 1:

@@ -11,7 +11,7 @@ SHORT_KERNELS_PCT = 30.0
 GRAPH_KERNELS = 2.0
 """Kernels per launch from which on CUDA graphs are in use."""
 FEW_WORKERS = 4
-"""So many are worth a try where there are as many cores."""
+"""Data workers that are suggested where there are at least as many cores."""
 
 
 class Workers(NamedTuple):
@@ -27,10 +27,12 @@ class Workers(NamedTuple):
     beside_training: bool = False
 
 
-UNKNOWN = Workers()
+UNKNOWN_WORKERS = Workers()
 
 
-def remedy_of(limit: Limit, profile: Profile | None = None, workers: Workers = UNKNOWN) -> str:
+def remedy_of(
+    limit: Limit, profile: Profile | None = None, workers: Workers = UNKNOWN_WORKERS
+) -> str:
     """What to do, in one line.
 
     Args:
@@ -67,7 +69,7 @@ _FIXED: dict[Limit, str] = {
     "cannot tell": "measure longer (--budget), on a quieter machine.",
 }
 
-SCATTERED = (
+USE_DDP = (
     "DistributedDataParallel, one process a GPU: DataParallel copies all parameters to each GPU "
     "and sums the gradients on one, at every step; a larger batch per GPU shares that out."
 )
@@ -91,12 +93,13 @@ _COPIES: dict[str, str] = {
     "PtoP": "fewer copies from GPU to GPU: a process for each (DistributedDataParallel), or "
     "cuts of the model where little passes; a larger batch copies in proportion.",
 }
-"""By the direction that takes the most; copies from the host have the general remedy."""
+"""Remedies by the direction of copies that takes the most time; the general one is for copies from
+the host."""
 
 UNTIMED = "time a larger batch; if it gains nothing, lower precision or torch.compile."
-"""For a device that computes all the time where nothing says what a larger batch gains."""
+"""Remedy for a device that computes all the time, where nothing says what a larger batch gains."""
 
-SMALLER = (
+LESS_MEMORY = (
     "Lower precision, gradient checkpointing, an optimizer with less state, smaller or shorter "
     "samples, a smaller model, or its weights over several GPUs (FSDP) need less memory"
 )
@@ -108,7 +111,7 @@ def nothing_fits(*, limited: bool) -> str:
     Args:
         limited: the limit is the user's own, and not the device's.
     """
-    return f"{SMALLER}; --memory-limit may be raised." if limited else f"{SMALLER}."
+    return f"{LESS_MEMORY}; --memory-limit may be raised." if limited else f"{LESS_MEMORY}."
 
 
 LOADING: dict[Helps, str] = {

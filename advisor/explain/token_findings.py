@@ -41,11 +41,11 @@ class GroupedByLength(torch.utils.data.Sampler):
         yield from (batches[i] for i in torch.randperm(len(batches)).tolist())
 # in place of batch_size= and shuffle=, with the length of each sample:
 # DataLoader(dataset, batch_sampler=GroupedByLength(lengths, {size}), ...)"""
-"""For a loop of the user's own; a test applies it."""
+"""Code that groups samples by length in a loop of the user's own; a test applies it."""
 
 
 def estimates_at(measurements: Measurements, batch_size: int) -> OrderEstimates | None:
-    """What other orders would reach, where padding is high and a law of the steps tells."""
+    """Estimates other orders of the samples, where padding is high and a law of steps tells."""
     tokens = _tokens(measurements, batch_size)
     if tokens is None or not _is_high(measurements, batch_size, tokens):
         return None
@@ -86,7 +86,7 @@ def padding(measurements: Measurements, batch_size: int) -> list[Finding]:
 
 
 def pads_less(measurements: Measurements, size: int, other: int | None) -> str:
-    """That a size pads less than a larger one, which is why it may be faster; or empty."""
+    """Says that a size may be faster since it pads less than a larger one; else empty."""
     if other is None or size >= other or not measurements.rated_by_tokens:
         return ""
     mine, theirs = _padding(measurements, size), _padding(measurements, other)
@@ -112,7 +112,7 @@ def _is_high(measurements: Measurements, size: int, tokens: Tokens) -> bool:
 
 
 def _predicted(estimates: OrderEstimates | None) -> list[str]:
-    """What the law of the steps says of each order that it knows, as an estimate."""
+    """Words the rate that the law of the steps predicts for each order, as an estimate."""
     if estimates is None:
         return []
     said = [
@@ -166,7 +166,7 @@ def _code(remedy: str, batch_size: int) -> tuple[str, ...]:
 
 
 def _tokens(measurements: Measurements, batch_size: int) -> Tokens | None:
-    """Of the trial of this size that counted the most batches, undisturbed ones first."""
+    """The tokens of the trial of this size that counted the most batches, best undisturbed."""
     trials = [
         trial
         for trial in measurements.timed

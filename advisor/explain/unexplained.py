@@ -1,4 +1,4 @@
-"""What a trace says all the same where no cause of its lost time can be named."""
+"""Advice from a trace in which no cause of its lost time can be named."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def unexplained(losses: Losses, profile: Profile, idle: IdleShares) -> Verdict:
 
 
 def small_losses(losses: Losses) -> str:
-    """That no loss stands out, and what they are."""
+    """Says that no loss stands out, and lists them."""
     shares = {"computing": losses.compute}
     shares |= {loss.metric: float(loss.value) for loss in losses.contributions()}
     shares["nothing ran, for another reason"] = losses.unexplained
@@ -119,7 +119,7 @@ def _gap(gap: LongestGap) -> str:
 
 
 def _remedy(profile: Profile, idle: IdleShares) -> str:
-    """What would show the cause; nothing that the trace has already."""
+    """Says what to record so that the cause shows; nothing that the trace has already."""
     most = max(idle.dependency_pct, idle.unknown_pct, idle.tail_pct)
     if most == idle.tail_pct:
         return "see what the script does at the end of the window: it gives the GPU nothing to do."

@@ -23,13 +23,13 @@ from ..measured.thresholds import (
 from ..measured.trials import says_nothing
 from . import disturbances
 from .limits import Losses, losses_of, message_of
-from .remedies import LOADING, SCATTERED, UNTIMED, Workers, remedy_of
+from .remedies import LOADING, UNTIMED, USE_DDP, Workers, remedy_of
 from .unexplained import UNTIMED_SHARES, small_losses, unexplained, unrecorded
 from .verdict_from_times import by_times
 
 
 def verdict_at(measurements: Measurements, batch_size: int, law: TimeLaw | None) -> Verdict:
-    """What limits the step at `batch_size`."""
+    """Finds what limits the step at `batch_size`."""
     sizes = measurements.best_timed
     trial = sizes.get(batch_size)
     if trial is None or trial.step_s is None:
@@ -58,7 +58,7 @@ def verdict_at(measurements: Measurements, batch_size: int, law: TimeLaw | None)
     seen = None if distribution is None else distribution.parallelism
     if seen is None or not seen.scatters:
         return verdict
-    remedy = verdict.remedy.replace(remedy_of("communication"), SCATTERED)
+    remedy = verdict.remedy.replace(remedy_of("communication"), USE_DDP)
     return msgspec.structs.replace(verdict, remedy=remedy)
 
 
@@ -80,7 +80,7 @@ def verdict_of(
     num_cores: int | None = None,
     gpu: bool = False,
 ) -> Verdict:
-    """What limits a step.
+    """Finds what limits a step.
 
     Args:
         profile: what a trace of it showed.

@@ -26,7 +26,7 @@ def by_times(
     scaling: Scaling,
     workers: Workers,
 ) -> Verdict:
-    """What limits a step.
+    """Finds what limits a step.
 
     Args:
         profile: what a trace showed, operators of a CPU for example.
@@ -152,7 +152,7 @@ def _flat(scaling: Scaling) -> bool:
 
 
 def _outside(profile: Profile | None) -> float | None:
-    """On a CPU: share of the window in neither an operator nor the loader."""
+    """Share of the window in neither an operator nor the loader, on a CPU."""
     if profile is None or profile.busy_pct is not None:
         return None
     operators, wait = profile.operators_pct, profile.input_wait_pct

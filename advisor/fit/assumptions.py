@@ -1,4 +1,4 @@
-"""What a range for a GPU takes for granted. Pure."""
+"""What a forecast for a GPU takes for granted. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .forecast import EAGER_BYTES, LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES, most
 def assumptions(
     names: Iterable[str] = (), *, eager: bool = False, grouped: bool = False
 ) -> tuple[str, ...]:
-    """In words.
+    """Words what a forecast takes for granted.
 
     Args:
         names: of the GPUs.
@@ -36,4 +36,4 @@ def assumptions(
 
 
 ASSUMPTIONS = assumptions()
-"""Of most scripts."""
+"""The assumptions behind the forecasts for most scripts."""

@@ -19,7 +19,7 @@ SMALL_BYTES: Final = MIB
 """Requests up to this come from the small pool (kSmallSize)."""
 SMALL_SEGMENT_BYTES: Final = 2 * MIB
 LARGE_SEGMENT_BYTES: Final = 20 * MIB
-"""Of a request that is large, below 10 MiB (kLargeBuffer, kMinLargeAlloc)."""
+"""Size of the segment that serves a large request below 10 MiB (kLargeBuffer, kMinLargeAlloc)."""
 MIN_LARGE_BYTES: Final = 10 * MIB
 LARGE_ROUND_BYTES: Final = 2 * MIB
 """Larger requests get a segment of their own, rounded up to this (kRoundLarge)."""

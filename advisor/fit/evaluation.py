@@ -1,4 +1,4 @@
-"""What an evaluation between two epochs leaves of what fits. Pure."""
+"""Sizes that still fit when an evaluation runs between two epochs. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same allocator with `expandable_segments:True`: each pool has a segment that grows by pages.
+"""torch's allocator with `expandable_segments:True`: each pool has a segment that grows by pages.
 
 A segment is a range of addresses without memory behind them. Pages of it are mapped when no free
 block serves a request, the lowest first, and unmapped where they are free when memory is short.
@@ -19,7 +19,7 @@ from .caching_allocator import (
 )
 
 PAGE_BYTES: Final = (LARGE_SEGMENT_BYTES, SMALL_SEGMENT_BYTES)
-"""Of the large and of the small pool."""
+"""Page sizes of the pool of large blocks and of the pool of small ones."""
 
 
 class ExpandableAllocator(CachingAllocator):
@@ -38,7 +38,7 @@ class ExpandableAllocator(CachingAllocator):
         """Place and block, ascending, of the large and of the small pool."""
 
     def _best_fit(self, size: int, *, small: bool) -> Block | None:
-        """As without, but a block counts with what it could grow to."""
+        """Finds the best fit as without it, but a block counts with what it could grow to."""
         pool = self._free[small]
         at = bisect_left(pool, size, key=lambda entry: entry[0])
         if at == len(pool):

@@ -14,7 +14,7 @@ NUM_STEPS = 3
 
 
 class Held(NamedTuple):
-    """What lived before a step.
+    """Memory that lived before a step.
 
     Attributes:
         num: so many of the step's requests, the first, are of it.
@@ -35,7 +35,7 @@ class Held(NamedTuple):
     emptied: tuple[int, ...] = ()
 
     def scaled(self, share: float) -> Held:
-        """The same for a batch of another size, to which what passes is in proportion."""
+        """Returns the same for another batch size, with `passing` grown by `share`."""
         passing = tuple((at, max(1, round(size * share))) for at, size in self.passing)
         return self._replace(passing=passing)
 
@@ -76,7 +76,7 @@ def first_steps(
 
 
 def _remade(held: Sequence[int], own: Sequence[int]) -> dict[int, int]:
-    """What a step gives back of what lived before it, and makes again for the next one.
+    """Pairs tensors from before a step that it frees with those that it makes in their place.
 
     The last batch, its logits and gradients are such; before the first step there are none.
 

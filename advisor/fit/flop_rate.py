@@ -28,7 +28,7 @@ ALIKE = 0.001
 def flop_rate(
     trials: Sequence[Trial], step_s: Spread | None, device: DeviceInfo | None
 ) -> FlopRate | str:
-    """What the trials of one size say together; why it is unknown where it is.
+    """Operations per second of one size, from its trials together; why the rate is unknown.
 
     Args:
         trials: of the size; the last that counted a step is taken.

@@ -23,24 +23,24 @@ from .reserved_memory import fits
 MAX_TRIALS = 12
 LEAST_CONTEXT_BYTES = 300 << 20
 MOST_CONTEXT_BYTES = 650 << 20
-"""What CUDA's context, its libraries and their workspaces take beside torch's allocator."""
+"""Bytes of CUDA's context, its libraries and workspaces, beside torch's allocator, at most."""
 HOPPER = ("H20", "H100", "H200", "B200")
 """How names of Hopper cards begin. B200, of which nothing is known, is taken for one."""
 HOPPER_BYTES = 256 << 20
-"""What CUDA, its libraries and cuBLAS's workspaces take beyond that on such a card. Five trainings
-on one H100 (torch 2.11 for CUDA 13.0) took 619 to 795 MiB beside torch's allocator, and 2 x 32 MiB
-in it for workspaces (bench/results/gpu-probes_nvidia-h100-80gb-hbm3_2026-11-26.json and
+"""Bytes that CUDA, its libraries and cuBLAS's workspaces take beyond that on a Hopper card. Five
+trainings on one H100 (torch 2.11 for CUDA 13.0) took 619 to 795 MiB beside torch's allocator, and 2
+x 32 MiB in it for workspaces (bench/results/gpu-probes_nvidia-h100-80gb-hbm3_2026-11-26.json and
 tests/data/h100)."""
 EAGER_BYTES = 1600 << 20
-"""What the context takes beyond that where CUDA loads every kernel at its start instead of those
-that run: with CUDA_MODULE_LOADING=EAGER, and always before CUDA 11.7. By the published sizes of
-torch 1.12 with CUDA 11.3 on one kind of GPU (`docs/estimate-against-gpus.md`)."""
+"""Bytes that the context takes beyond that where CUDA loads every kernel at its start instead of
+those that run: with CUDA_MODULE_LOADING=EAGER, and always before CUDA 11.7. By the published sizes
+of torch 1.12 with CUDA 11.3 on one kind of GPU (`docs/estimate-against-gpus.md`)."""
 WORKSPACE_BYTES = 8_519_680
-"""Of cuBLAS for each thread: torch's default, :4096:2:16:8 (getChosenWorkspaceSize of
-aten/src/ATen/cuda/CublasHandlePool.cpp; Hopper has more). It is counted with the context too, but
-may cut to pieces what a step would use."""
+"""Bytes of cuBLAS's workspace for each thread: torch's default, :4096:2:16:8
+(getChosenWorkspaceSize of aten/src/ATen/cuda/CublasHandlePool.cpp; Hopper has more). It is counted
+with the context too, but may cut to pieces what a step would use."""
 PRECISION = 0.005
-"""To this share the size is looked for whose segments fit."""
+"""Relative precision of the search for the largest size whose segments fit."""
 STRAIGHT = 0.005
 """Three sizes lie on one line if the middle one is off it by no larger share of its peak."""
 BEYOND = 1.02
@@ -125,7 +125,7 @@ def forecast(
     multiple_of: int = 1,
     eager: bool = False,
 ) -> Forecast:
-    """What the trials say of these GPUs, by name and memory in bytes.
+    """Forecasts from the trials what fits on these GPUs, given by name and memory in bytes.
 
     Args:
         variant: of the steps.
@@ -237,7 +237,7 @@ class Between:
         return low
 
     def peak_bytes(self, size: int) -> float:
-        """What tensors of a size take at most, one between these sizes or beyond them.
+        """Bytes of tensors at the peak of a size between these sizes or beyond them, at most.
 
         Each request is a line in the batch size. Where those of both ends do not come in the same
         order, the law of all trials speaks; without one the straight line of both ends, which is at
@@ -299,7 +299,7 @@ class Between:
         return fits(requests, capacity, expandable=self._expandable)
 
     def _requests(self, size: int) -> Iterator[int]:
-        """Of a size, by the line through both of each."""
+        """Yields the requests of a step of this size, by the lines through two known sizes."""
         share = (size - self.small.batch_size) / (self.large.batch_size - self.small.batch_size)
         for less, more in zip(self._fewer, self._more, strict=True):
             yield more if more < 0 else max(1, round(less + (more - less) * share))

@@ -71,9 +71,9 @@ SPECS: Final = {
     "H200": GpuSpecs("NVIDIA H200", 4800, None, H200_SHEET),
     "B200": GpuSpecs("NVIDIA B200", 8000, None, B200_SHEET),
 }
-"""Of some of the names of `gpus.MEMORY_GIB`; of several boards the SXM one."""
+"""Data of GPUs, for some of the names in `gpus.MEMORY_GIB`; of several boards the SXM one."""
 
 
 def specs_of(name: str) -> GpuSpecs | None:
-    """By the name in the table, or by the exact one that torch gives the device."""
+    """Finds a GPU's data by its name in the table, or by the exact name that torch gives it."""
     return SPECS.get(name) or next((gpu for gpu in SPECS.values() if gpu.name == name), None)

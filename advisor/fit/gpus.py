@@ -34,7 +34,7 @@ def _issue(path: str) -> str:
 
 
 def _line(mib: int) -> str:
-    """Of a line that torch prints of a device, found in public sources without an address."""
+    """Names the source: a line that torch prints of a device, seen in public without an address."""
     return f"torch's line of the device in public sources: total_memory={mib}MB"
 
 
@@ -121,13 +121,13 @@ CARDS: Final[dict[str, Card]] = {
     "MI250X": Card(63.98, _line(65520), ("AMD Instinct MI250X",)),  # of each of its two devices
     "MI300X": Card(191.98, _issue("ROCm/ROCm/issues/4203"), ("AMD Instinct MI300X",)),
 }
-"""By short names."""
+"""Cards by their short names."""
 MEMORY_GIB: Final = {name: card.gib for name, card in CARDS.items()}
 CONTEXTS_MIB: Final = {
     "Volta": (320, _issue("pytorch/pytorch/issues/28394")),  # a Titan V, CUDA alone
     "Ada": (426, _issue("unslothai/unsloth-zoo/pull/1053")),  # torch 2.10, CUDA 13.0
 }
-"""What CUDA's context was seen to take before any work, by architecture, and where. Others: not
+"""MiB that CUDA's context was seen to take before any work, by architecture, and where. Others: not
 known. Libraries and their workspaces come to it."""
 _NO_HELP = frozenset({"NVIDIA", "GEFORCE", "TESLA", "RTX", "AMD", "INSTINCT"})
 """Words of names that tell no card from another."""

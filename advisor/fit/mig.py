@@ -16,7 +16,7 @@ SLICES_GIB: Final[Mapping[str, Mapping[str, float]]] = {
     "A100-80GB": {"1g.10gb": 9.5, "1g.20gb": 19.5, "3g.40gb": 39.25},
     "H100-80GB": {"1g.10gb": 9.62, "1g.20gb": 19.5, "3g.40gb": 39.25},
 }
-"""By GPU, the slice with the least compute for each amount of memory, the smallest first."""
+"""Slices of each GPU: of each amount of memory the one with the least compute, ascending."""
 LARGER_GIB: Final = 45
 """An A100 with more memory than this is the one of 80 GB."""
 

@@ -10,7 +10,7 @@ from .forecast import LEAST_CONTEXT_BYTES
 
 
 def too_small(answer: Estimate) -> tuple[TooSmall, ...]:
-    """Of the script as it is written; GPUs for which it is sure come first."""
+    """Groups the GPUs that are too small for the script as written, the sure ones first."""
     written = answer.forecasts[0]
     smallest = written.trials[0]
     fixed = _fixed_parts(written)
@@ -46,7 +46,7 @@ def fits_nowhere(written: Forecast) -> bool:
 
 
 def _fixed_parts(written: Forecast) -> dict[PeakRole, int]:
-    """What lives at once in the optimizer's step whatever the batch."""
+    """Bytes that live at once in the optimizer's step whatever the batch, by their use."""
     first = written.trials[0]
     kept = min(trial.at_peak.get("kept from before", 0) for trial in written.trials)
     parts: dict[PeakRole, int] = {

@@ -1,4 +1,4 @@
-"""What a step's peak is stated to lie between, from a step on fake tensors. Pure."""
+"""The range in which the peak of a real step should lie, from a step on fake tensors. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch would reserve on a GPU for the requests of a step, and whether they fit there."""
+"""Bytes that torch would reserve on a GPU for a step's requests, and whether they fit there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fits(requests: Iterable[int], capacity: int, *, expandable: bool = False) ->
 
 
 def reserved_bytes(requests: Iterable[int], *, expandable: bool = False) -> int:
-    """What is reserved for them where there is room for all.
+    """Bytes that torch reserves for these requests where there is room for all.
 
     Args:
         requests, expandable: as in `fits`.

@@ -16,9 +16,9 @@ from ...records import Calibration, OpWork, StepBound
 from .gpu_specs import GpuSpecs
 
 LAUNCH_S = 4e-6
-"""Of a kernel, by assumption: not measured on any of the GPUs."""
+"""Seconds that launching a kernel takes, an assumption: it was measured on none of the GPUs."""
 KNEE_SHARE = 0.9
-"""Of the best throughput; from there on a larger batch gains little."""
+"""Share of the best throughput from which on a larger batch gains little."""
 AGREEMENT = 1.5
 """Factors of the sizes of a run that differ by more do not say how the time grows."""
 OTHER_ORDER = "the operations of the sizes around it differ"

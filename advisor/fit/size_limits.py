@@ -58,7 +58,7 @@ def _largest(trial: FakeTrial) -> dict[str, LargeTensor]:
 
 
 def _axes(trials: Sequence[FakeTrial], tensor: LargeTensor) -> list[Axis]:
-    """Of the tensor at the last trial, by the one before it that has its like."""
+    """Finds how each axis of a tensor grows, from the last trial and an earlier like tensor."""
     last = trials[-1]
     for trial in reversed(trials[:-1]):
         like = _largest(trial).get(tensor.use)

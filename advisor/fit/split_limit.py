@@ -1,4 +1,4 @@
-"""What `max_split_size_mb` costs where segments expand: free blocks that no request may have."""
+"""The cost of `max_split_size_mb` where segments expand: free blocks that no request may have."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def limit_of(settings: Mapping[str, str]) -> int | None:
 
 
 def split_limit(segments: Sequence[Sequence[tuple[int, bool]]], limit: int) -> SplitLimit | None:
-    """What the limit costs; `None` where no free block is as large.
+    """Finds what the limit costs; `None` where no free block is as large.
 
     Two replicas of torch's allocator hold the same blocks, one with the limit and one without. Then
     all that is in use is asked for once more.

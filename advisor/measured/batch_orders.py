@@ -25,12 +25,12 @@ GROUP_BATCHES = 50
 """Samples of so many batches are sorted together, as Hugging Face's Trainer does it."""
 MAX_MISS = 0.20
 """A law that misses what was measured of the random order by more predicts nothing."""
-MAX_SAMPLES = 20_000
+MAX_SEQUENCES = 20_000
 """Sequences that are laid into batches one by one, at most."""
 
 
 class Sums(NamedTuple):
-    """Of an order's batches: means of a step."""
+    """Means over the steps of one order of batches: places for tokens, real tokens, seconds."""
 
     positions: float
     squares: float
@@ -39,7 +39,7 @@ class Sums(NamedTuple):
 
 
 def order_estimates(measurements: Measurements, size: int) -> OrderEstimates | str:
-    """What each order would reach at a size; why nothing is predicted."""
+    """Estimates the rate of each order at a size; a text says why nothing is predicted."""
     discovery = measurements.record.discovery
     if discovery is None or not draws_at_random(discovery.primary):
         return "the script's batches are not drawn at random"
@@ -135,7 +135,7 @@ class Batch(NamedTuple):
 
 def _pool(lengths: Sequence[int], size: int) -> list[int]:
     """The sequences of one group, ascending; each length as often as it was seen."""
-    num = min(MAX_SAMPLES, GROUP_BATCHES * size)
+    num = min(MAX_SEQUENCES, GROUP_BATCHES * size)
     return [lengths[place * len(lengths) // num] for place in range(num)]
 
 

@@ -17,22 +17,22 @@ from ...records import KeptTensors, RunRecord
 
 NUM_BLOCKS = 10
 BLOCK_STEPS = 16
-"""Of the first blocks; later ones are longer."""
+"""Steps of each of the first blocks; later blocks are longer."""
 READS = 16
-"""Of a block."""
+"""Memory readings of one block."""
 LEAST_RISE = 0.05
-"""Over all blocks, as a share of the first low."""
-EVEN = 0.2
+"""Rise over all blocks, as a share of the first low, below which nothing is said."""
+EVEN_SHARE = 0.2
 """Every rise but the largest is at least this share of their median."""
 RUBBISH = 0.25
 """Share of a rise that goes with a collection: then it was the collector's to come."""
 LASTING = 0.6
 """The second half rises by at least this share of the first half's rise."""
-MIN_STEPS = 30
+MIN_LOOK_STEPS = 30
 """With fewer steps between looks at the tensors that live nothing is said."""
 LEAST_TENSORS, LEAST_NODES = 0.5, 1.0
-"""Of tensors, and of nodes of a graph, that a step keeps."""
-ALIKE = 3.0
+"""Tensors, and nodes of autograd graphs, that a step must keep at least to be called a leak."""
+ALIKE_FACTOR = 3.0
 """Between looks a step keeps much the same: its rates differ by no more than this factor."""
 
 
@@ -67,7 +67,11 @@ def rise_of(lows: Sequence[int]) -> Rise | None:
     jump = rises.index(max(rises))  # may be a new pool of the allocator's
     even = [rise for place, rise in enumerate(rises) if place != jump]
     usual = median(even)
-    if usual <= 0 or min(even) < EVEN * usual or usual * (NUM_BLOCKS - 1) < LEAST_RISE * last[0]:
+    if (
+        usual <= 0
+        or min(even) < EVEN_SHARE * usual
+        or usual * (NUM_BLOCKS - 1) < LEAST_RISE * last[0]
+    ):
         return None
     half = len(even) // 2
     if median(even[half:]) < LASTING * median(even[:half]):
@@ -94,7 +98,7 @@ class Blocks:
 
     @property
     def num_steps(self) -> int:
-        """Of a block."""
+        """Steps of one block."""
         return self.stride * READS
 
     def add(self, reading: int) -> bool:
@@ -113,12 +117,12 @@ class Blocks:
         return True
 
     def forget(self) -> None:
-        """What was read so far says nothing of what follows."""
+        """Drops the readings so far: they say nothing about what follows."""
         self.lows, self._reads = [], []
 
 
 class Keeping(msgspec.Struct, frozen=True):
-    """What each step keeps, by looks at the tensors that live.
+    """Tensors and bytes that each step keeps, by looks at the tensors that live.
 
     Attributes:
         tensors, nodes, more_bytes: a step.
@@ -133,7 +137,7 @@ class Keeping(msgspec.Struct, frozen=True):
 
 
 def keeping_of(looks: Sequence[KeptTensors]) -> Keeping | str | None:
-    """What steps keep; why it cannot be told; or `None` where they keep nothing.
+    """Finds what each step keeps; why that cannot be told; or `None` where steps keep nothing.
 
     How many tensors live does not depend on the batch size, so looks at several sizes count
     together.
@@ -144,7 +148,7 @@ def keeping_of(looks: Sequence[KeptTensors]) -> Keeping | str | None:
     num_steps = sum(look.num_steps for look in looks)
     if not looks:
         return "nobody looked at the tensors that live"
-    if num_steps < MIN_STEPS:
+    if num_steps < MIN_LOOK_STEPS:
         return f"{num_steps} steps are too few to see whether each keeps something"
     tensors = _steady([look.more_tensors / look.num_steps for look in looks], LEAST_TENSORS)
     nodes = _steady([look.more_nodes / look.num_steps for look in looks], LEAST_NODES)
@@ -166,6 +170,6 @@ def looks_of(record: RunRecord) -> list[KeptTensors]:
 
 def _steady(rates: Sequence[float], least: float) -> float:
     """The median of rates that are all at least so high, and alike; else 0."""
-    if min(rates) < least or max(rates) > ALIKE * min(rates):
+    if min(rates) < least or max(rates) > ALIKE_FACTOR * min(rates):
         return 0.0
     return float(median(rates))

@@ -114,7 +114,8 @@ def verdict_of(sync: Spread, compute: Spread, world_size: int) -> tuple[str, str
 
 
 def ring_share(num_ranks: int) -> float:
-    """What each of R ranks sends in a ring all-reduce, of twice its bytes: (R - 1) / R.
+    """Share of twice the reduced bytes that each of R ranks sends in a ring all-reduce: (R - 1) /
+    R.
 
     >>> ring_share(2), ring_share(4)
     (0.5, 0.75)

@@ -9,11 +9,11 @@ from .measurements import Measurements
 from .once import once
 
 SHORTEST_S = 2.0
-"""Energy counts over at least so much steady work of a size."""
+"""Seconds of steady work of a size over which energy must be counted, at least."""
 UPDATES = 20
-"""And over at least so many updates of the driver's counter."""
+"""Updates of the driver's counter over which energy must be counted, at least."""
 UPDATE_S = 0.1
-"""Between two updates where it was not seen; counters move every 20 to 100 ms."""
+"""Seconds between two updates where none was seen; counters move every 20 to 100 ms."""
 EDGE_SD = 1 / math.sqrt(6)
 """A window's two edges fall anywhere between two updates: the difference of two uniform errors has
 this standard deviation, in updates."""

@@ -24,10 +24,10 @@ from .length_law import terms_of
 
 LEAST_FACTOR = 0.5
 """The truth over the law is no less: errors below that are too rare to matter."""
-REACH = 4.0
+SUM_REACH = 4.0
 """Standard errors up to which sums of samples are looked at beyond the capacity."""
 CELLS = 400
-"""Of the grid on which sums of samples are computed."""
+"""Cells of the grid on which sums of samples are computed."""
 TAIL_SHARE = 0.1
 """The longest samples, from which the tail beyond is told."""
 MIN_TAIL = 20
@@ -36,7 +36,7 @@ FATTEST = 0.9
 
 
 class Epoch(NamedTuple):
-    """What one epoch draws.
+    """How one epoch draws its samples.
 
     Attributes:
         num_samples: drawn in an epoch.
@@ -56,10 +56,10 @@ class Epoch(NamedTuple):
 def chance(
     law: LengthLaw, census: LengthCensus, size: int, capacity_bytes: int, epoch: Epoch
 ) -> float:
-    """That some batch of an epoch takes more than the capacity, 0..1."""
+    """The chance that some batch of an epoch takes more than the capacity, 0..1."""
     error_of_law = _error_at_limit(law, census, size, capacity_bytes, epoch)
     if epoch.summed and not epoch.by_budget:
-        most_bytes = capacity_bytes / max(LEAST_FACTOR, 1 - REACH * error_of_law.standard)
+        most_bytes = capacity_bytes / max(LEAST_FACTOR, 1 - SUM_REACH * error_of_law.standard)
         at = _summed(law, census, size, most_bytes, epoch)
     else:
 
@@ -133,14 +133,14 @@ def _expm1(value: float) -> float:
 
 
 def _all_among(num: int, places: int, total: int) -> float:
-    """That all of `num` samples lie in so many places of a random order of all."""
+    """The chance that all of `num` samples lie in so many places of a random order of all."""
     if num == 0:
         return 1.0
     return exp(_log_choose(places, num) - _log_choose(total, num)) if num <= places else 0.0
 
 
 def _none_drawn(num: int, drawn: int, total: int) -> float:
-    """That none of `num` samples is among those that are drawn without replacement."""
+    """The chance that none of `num` samples is among those drawn without replacement."""
     return _all_among(num, total - drawn, total)
 
 
@@ -197,7 +197,8 @@ def tail_share(census: LengthCensus, length: float) -> float:
 def _summed(
     law: LengthLaw, census: LengthCensus, size: int, most_bytes: float, epoch: Epoch
 ) -> Callable[[float], float]:
-    """The same of batches that hold the sum of their samples, up to such a limit."""
+    """Returns the chance, by limit in bytes, that a batch of an epoch exceeds it; batches hold the
+    sum of their samples."""
     most = most_bytes - law.fixed_bytes
     batches = max(
         1, epoch.num_samples // size if epoch.drop_last else -(-epoch.num_samples // size)

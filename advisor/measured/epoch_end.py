@@ -21,7 +21,7 @@ from ..tails.layouts import layout_of
 from ..tails.sweeps import is_clean, nearest_clean, row_of, sweep, why_none_clean
 from .multiples import ANY, Multiples
 
-REACH = 1.34
+CLEAN_REACH = 1.34
 """How many times as large, or as small, a size without a harmful tail may be that is preferred."""
 SCRIPTS_OWN = frozenset(("accumulation.tail",))
 """Cases that depend on how the script's loop divides its loss, which nobody saw."""
@@ -114,7 +114,7 @@ _KERAS: dict[str, Setup] = {
     "Keras on tensorflow, MultiWorkerMirroredStrategy": "multi-worker-mirrored",
     "Keras on tensorflow, TPUStrategy": "tpu",
 }
-"""What stands in the place of a sampler behind the Keras door."""
+"""Setups by the name that the Keras door gives in place of a sampler's."""
 
 
 def unknown_reason(discovery: Discovery, batch_size: int) -> str:

@@ -33,7 +33,8 @@ class NotFollowed(msgspec.Struct, frozen=True):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the first tensor that the model was given, else of the first behind the loss."""
+        """Shape of the first tensor that the model was given, else of the first that the loss was
+        made of."""
         return (*self.entered.inputs, *self.entered.loss)[0]
 
 

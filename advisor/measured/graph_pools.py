@@ -30,7 +30,7 @@ def beside_others(trials: Sequence[Trial], trial: Trial) -> bool:
 
 
 def others_bytes(trials: Sequence[Trial], trial: Trial, own_size: int | None) -> int:
-    """Of its peak, what graphs of other sizes held; 0 where they may be those of its own size."""
+    """Bytes of a trial's peak that graphs of other sizes held; 0 where they may be of its own."""
     if trial.memory is None or not trial.memory.earlier_pools_bytes:
         return 0
     before = [earlier for earlier in trials if earlier.ordinal < trial.ordinal]

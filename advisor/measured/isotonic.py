@@ -38,7 +38,7 @@ def rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
 def precisions(
     times: Mapping[int, float], spreads: Mapping[int, Spread]
 ) -> dict[int, float] | None:
-    """What each time weighs: one over the square of half its interval.
+    """Weights of the times: one over the square of half the interval of each.
 
     Args:
         spreads: of the times, or of the rates that they come from: the relative width counts.

@@ -10,9 +10,9 @@ import msgspec
 from ...records import Trial
 
 MOST_ELEMENTS = 2**31
-"""That an index of 32 bits reaches; kernels that ask beforehand (INT_MAX) take one less."""
+"""Elements that a 32-bit index reaches; kernels that ask beforehand (INT_MAX) take one less."""
 UNSIGNED_ELEMENTS = 2**32
-"""That an index of 32 bits without a sign reaches: beyond, one that has none begins anew at 0."""
+"""Elements that an unsigned 32-bit index reaches: beyond, it begins anew at 0."""
 MOST_BLOCKS = 65_535
 """Blocks along the second and third axis of a grid, of CUDA and of HIP."""
 _INDEX = (

@@ -1,4 +1,4 @@
-"""What a law of memory may be wrong by, for a batch unlike those of its windows.
+"""How far a law of memory may be off, for a batch unlike those of its windows.
 
 The numbers of the law come from a few windows, each off by some noise. For a batch with the terms x
 (1, tokens, tokens x length), divided by its peak, the relative error has the variance
@@ -22,7 +22,7 @@ from .length_law import LEAST_SPREAD, solution, terms_of
 
 NODES = 201
 """Places at which the error is looked at, denser in the middle."""
-REACH = 100.0
+ERROR_REACH = 100.0
 """Standard errors within which it is; what lies beyond counts at the last place."""
 
 
@@ -46,7 +46,7 @@ class LawError(NamedTuple):
 
     def places(self) -> list[tuple[float, float]]:
         """Relative errors, and the chance of each."""
-        reach = asinh(REACH)
+        reach = asinh(ERROR_REACH)
         edges = [
             self.standard * sinh(reach * (2 * place / NODES - 1)) for place in range(NODES + 1)
         ]
@@ -68,7 +68,8 @@ class LawError(NamedTuple):
 
 
 def error_of(law: LengthLaw, num_samples: float, length: float) -> LawError:
-    """Of a batch whose samples are as long as one another; of a law without windows its spread."""
+    """Finds the error for a batch of equally long samples; without windows it is the law's own
+    spread."""
     rows = [_row(law, *window) for window in law.windows]
     if not rows:
         return LawError(law.spread)

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from ...records import LengthLaw, Trial
 
-MAX_RESIDUAL = 0.12
+MAX_LENGTH_RESIDUAL = 0.12
 """A law that misses one of its points by more is refused."""
 WORTH = 0.5
 """The square of the length is taken in where it halves what a law without it misses."""
 LEAST_SPREAD = 0.004
 """Peaks of equal batches differ by about so much of themselves, however well a law fits."""
-LEAST_GROWTH = 0.03
+LEAST_PEAK_GROWTH = 0.03
 """Peaks that differ by a smaller share differ by little more than equal ones, and a law through
 them would be carried far beyond what it rests on."""
 MIN_POINTS = 3
@@ -23,7 +23,7 @@ _TINY = 1e-12
 
 
 class Point(NamedTuple):
-    """What one window took.
+    """One window: its largest batch and the memory that it took.
 
     Attributes:
         num_samples, longest: of its batches, padded to the longest.
@@ -35,18 +35,18 @@ class Point(NamedTuple):
 
     @property
     def terms(self) -> tuple[float, float, float]:
-        """What the three numbers of the law are multiplied with."""
+        """Factors of the law's three numbers: 1, tokens, tokens x length."""
         return terms_of(self.num_samples, self.longest)
 
 
 def terms_of(num_samples: float, longest: float) -> tuple[float, float, float]:
-    """What the three numbers of the law are multiplied with, of a batch padded to its longest."""
+    """Factors of the law's three numbers, for a batch padded to its longest sample."""
     tokens = float(num_samples * longest)
     return 1.0, tokens, tokens * longest
 
 
 def points_of(trials: Sequence[Trial]) -> list[Point]:
-    """Of the windows whose samples were chosen by length and that ran."""
+    """Takes the points from the windows that ran with samples chosen by their length."""
     return [
         Point(trial.inputs.chosen.num_samples, trial.inputs.chosen.longest, trial.memory.peak_bytes)
         for trial in trials
@@ -68,15 +68,15 @@ def fit_lengths(points: Sequence[Point]) -> LengthLaw | str:
     if len(distinct) < MIN_POINTS:
         return f"three windows at chosen lengths are needed; found: {len(distinct)}"
     law = _fit(distinct)
-    if law is not None and law.residual > MAX_RESIDUAL and len(distinct) > MIN_POINTS:
+    if law is not None and law.residual > MAX_LENGTH_RESIDUAL and len(distinct) > MIN_POINTS:
         law = _fit(distinct[1:]) or law
     if law is None or law.per_token_bytes + law.per_square_bytes <= 0:
         return "peak memory does not grow with the lengths"
-    if law.residual > MAX_RESIDUAL:
+    if law.residual > MAX_LENGTH_RESIDUAL:
         return f"no law of batch and length fits: it misses a window by {law.residual:.0%}"
     peaks = [point.peak_bytes for point in points]
     growth = 1 - min(peaks) / max(peaks)
-    if growth < LEAST_GROWTH:
+    if growth < LEAST_PEAK_GROWTH:
         return f"the windows differ by {growth:.1%} of their peaks, too little for a law"
     return law
 

@@ -1,4 +1,4 @@
-"""What an epoch's lengths mean for the memory of each size: the law, the lengths, the chance."""
+"""The chance that a size runs out of memory at an epoch's lengths: its law and its lengths."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LengthRisk(NamedTuple):
     epoch: Epoch
 
     def chance(self, size: int) -> float:
-        """That an epoch of this size runs out of memory, 0..1."""
+        """The chance that an epoch of this size runs out of memory, 0..1."""
         return chance(self.law, self.census, size, self.capacity_bytes, self.epoch)
 
     def at(self, size: int) -> EpochRisk:

@@ -1,4 +1,4 @@
-"""What a record says by arithmetic, from which every decision starts; each fact computed once."""
+"""Facts that follow from a record by arithmetic, each computed once; every decision starts here."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @property
     def goal(self) -> Goal:
-        """What is asked for."""
+        """The goal of the run."""
         return self.record.goal
 
     @property
@@ -66,7 +66,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def script(self) -> Script:
-        """What is known of the script."""
+        """Facts about the script."""
         return script_of(self.record.discovery, self.record.trials)
 
     @cached_property
@@ -86,7 +86,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def epoch_samples(self) -> int | None:
-        """What this process draws in an epoch, training steps only; `None` where unknown."""
+        """Samples that this process draws in an epoch's training steps; `None` where unknown."""
         return self.script.epoch_samples()
 
     def named(self, size: int | str) -> str:
@@ -203,7 +203,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def length_risk(self) -> LengthRisk | str:
-        """What the lengths of an epoch mean for memory, or why that is not known; or empty."""
+        """The memory risk of an epoch's lengths; why it is not known; or empty."""
         return risk_of(self.record)
 
     @cached_property
@@ -248,12 +248,12 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def turns(self) -> tuple[Turns, ...]:
-        """What sizes measured that took turns."""
+        """The readings of the trials in which sizes took turns."""
         return tuple(trial.turns for trial in self.ran if trial.turns is not None)
 
     @cached_property
     def search_turns(self) -> tuple[Turns, ...]:
-        """The same of the search alone."""
+        """The readings of the search's trials in which sizes took turns."""
         return tuple(
             trial.turns
             for trial in self.ran
@@ -271,7 +271,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def searched_speeds(self) -> Speeds:
-        """The same of the search alone."""
+        """How fast sizes are beside each other, by what the search timed alone."""
         return self._speeds_of(trial for trial in self.ran if trial.purpose == "search")
 
     def _speeds_of(self, trials: Iterable[Trial]) -> Speeds:
@@ -286,7 +286,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def searched(self) -> dict[int, Trial]:
-        """The same of the search alone, without sizes that may not be recommended.
+        """The search's trial that speaks for each size, without sizes that may not be recommended.
 
         What the search found does not change while it is being confirmed, except for sizes that
         are refused by then or turn out to take too much memory.
@@ -311,7 +311,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def confirmed_turns(self) -> tuple[Turns, ...]:
-        """What the finalists measured in turn in the process of the confirmation."""
+        """Readings of the finalists in turn, in the process of the confirmation."""
         workers = {trial.worker for trial in self.confirmations[-1:]}
         return tuple(
             trial.turns
@@ -329,9 +329,8 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def target_bytes(self) -> int | None:
-        """What a recommended size may take: the capacity less the margin, and less what a batch as
-        long as the longest one seen would need more.
-        """
+        """Bytes that a recommended size may take: the capacity less the margin, and less what a
+        batch as long as the longest one seen would need more."""
         device = self.record.device
         if device is None:
             return None
@@ -362,5 +361,5 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def answers(self) -> dict[object, Any]:
-        """Of functions that are asked `once`, by function."""
+        """Results of functions that are computed `once` for each record, by function."""
         return {}

@@ -17,9 +17,9 @@ from .kernel_limits import kernel_limit_of
 REFUSALS = ("exception", "crashed")
 """Outcomes by which a script turns a size down; memory, time and an early end are no such."""
 LARGEST_STEP = 1024
-"""Larger ones are not looked for."""
+"""Larger steps are not looked for."""
 LARGEST_WHOLE = 1 << 24
-"""The same of numbers that sizes divide."""
+"""Larger whole numbers that sizes divide are not looked for."""
 
 
 class Multiples(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class Multiples(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sure(self) -> Multiples:
-        """The same; of a guess any size."""
+        """Returns this rule where it is sure, and `ANY` where it is a guess."""
         return self if self.is_sure else ANY
 
     def nearest(self, size: int, most: int, *, up: bool = False) -> int:

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from math import sqrt
 from statistics import NormalDist
 
-MIN_STEPS = 8
+MIN_NOISE_STEPS = 8
 """Fewer measured steps give no interval that could be believed."""
-CONFIDENCE = 0.95
+NOISE_CONFIDENCE = 0.95
 
 
 def noise_interval(
     pairs: Sequence[tuple[float, float]],
     small: int,
     large: int,
-    confidence: float = CONFIDENCE,
+    confidence: float = NOISE_CONFIDENCE,
 ) -> tuple[float | None, float | None] | str:
     """The interval of tr(Sigma)/|G|^2 in samples, or why there is none.
 
@@ -41,8 +41,8 @@ def noise_interval(
     if large <= small or small < 1:
         return "one gradient a step: accumulation or several ranks are needed"
     num = len(pairs)
-    if num < MIN_STEPS:
-        return f"{MIN_STEPS} measured steps are needed, there are {num}"
+    if num < MIN_NOISE_STEPS:
+        return f"{MIN_NOISE_STEPS} measured steps are needed, there are {num}"
     signal = [
         (large * large_norm - small * small_norm) / (large - small)
         for small_norm, large_norm in pairs

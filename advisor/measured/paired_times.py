@@ -10,7 +10,7 @@ import msgspec
 from ...records import Communication, RankPairs, Spread
 from ...spread import spread_of
 
-MIN_PAIRS = 5
+LEAST_PAIRS = 5
 """Fewer have no 90 % interval."""
 STRAGGLER = 0.10
 """A rank that computes longer than the median rank by this share holds the others up."""
@@ -56,10 +56,10 @@ def paired_times(communication: Communication) -> PairedTimes | None:
     num = min(len(compute), len(step))
     sync = [two - first for first, two in zip(compute[:num], step[:num], strict=True)]
     spreads = spread_of(compute[:num]), spread_of(step[:num]), spread_of(sync)
-    if num < MIN_PAIRS or any(spread is None for spread in spreads):
+    if num < LEAST_PAIRS or any(spread is None for spread in spreads):
         return None
     rounds = tuple(zip(_alone(good), compute, step, strict=False))
-    if len(rounds) < MIN_PAIRS:
+    if len(rounds) < LEAST_PAIRS:
         return PairedTimes(*spreads)  # type: ignore[arg-type]
     return PairedTimes(
         *spreads,  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ def paired_times(communication: Communication) -> PairedTimes | None:
 
 
 def _alone(ranks: Sequence[RankPairs]) -> list[float]:
-    """Of the median rank: ranks on equal devices differ by noise, and none waits for another."""
+    """Seconds of the median rank in each step: equal devices differ by noise, and none waits."""
     steps = zip(*(rank.alone_s for rank in ranks), strict=False)
     return [median(values) for values in steps]
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ...records import TokenStep
 
-MIN_STEPS = 8
+MIN_LAW_STEPS = 8
 MIN_RANGE = 1.15
 """The largest step holds at least so many times the positions of the smallest."""
 MAX_RESIDUAL = 0.15
@@ -51,8 +51,11 @@ def position_law(steps: Sequence[TokenStep]) -> PositionLaw | str:
         for step in steps
         if step.positions and step.squares and step.step_s > 0
     ]
-    if len(known) < MIN_STEPS:
-        return f"{len(known)} timed steps tell their positions, and a law of them needs {MIN_STEPS}"
+    if len(known) < MIN_LAW_STEPS:
+        return (
+            f"{len(known)} timed steps tell their positions, and a law of them needs "
+            f"{MIN_LAW_STEPS}"
+        )
     places = [positions for positions, _, _ in known]
     if max(places) < MIN_RANGE * min(places):
         return "all steps hold about as many positions"
@@ -74,7 +77,7 @@ def any_law(steps: Sequence[TokenStep]) -> PositionLaw | None:
         for step in steps
         if step.positions and step.step_s > 0
     ]
-    if len(known) < MIN_STEPS:
+    if len(known) < MIN_LAW_STEPS:
         return None
     return _without_held_up(known)
 
@@ -83,7 +86,7 @@ def _without_held_up(known: Sequence[tuple[float, float, float]]) -> PositionLaw
     """The law of these steps, fitted again without those that took far longer than it says."""
     law = _fit(known)
     kept = [step for step in known if step[2] < HELD_UP * law.step_s(*step[:2])]
-    return _fit(kept) if MIN_STEPS <= len(kept) < len(known) else law
+    return _fit(kept) if MIN_LAW_STEPS <= len(kept) < len(known) else law
 
 
 def _fit(steps: Sequence[tuple[float, float, float]]) -> PositionLaw:

@@ -1,4 +1,4 @@
-"""What a refusal of memory says in numbers: what was asked for, and who holds the device."""
+"""The numbers in a refusal of memory: the bytes asked for, and who holds the device."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def others_bytes(self) -> int:
-        """What all others held."""
+        """Bytes that all other processes held."""
         return sum(held for _, held in self.others)
 
     def is_absurd(self, batch_size: int | None, device_bytes: int | None) -> bool:
@@ -97,7 +97,7 @@ def last_not_of_the_size(record: RunRecord) -> str:
 
 
 def worked_aside(aside: str) -> str:
-    """Whose refusal it is where a loader fed the step that does not train."""
+    """Says whose refusal it is where a loader fed the step that does not train."""
     return (
         f"memory was refused while the script worked on {aside}, which is not the one that "
         "trains: an evaluation, or another task"

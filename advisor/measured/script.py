@@ -1,4 +1,4 @@
-"""What decisions ask of the script, and what holds where its training loop was not found."""
+"""Facts about the script that decisions ask for, and their defaults where no loop was found."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     has_batch_norm: bool = False
 
     def epoch_samples(self) -> int | None:
-        """What a process draws in an epoch, training steps only; `None` where unknown."""
+        """Samples that a process draws in an epoch's training steps; `None` where unknown."""
         return None
 
     def harmful(self, size: int, taken: Multiples = ANY) -> bool:

@@ -26,15 +26,15 @@ from ...records import DeviceInfo, Spread, Trial
 from ...spread import CONFIDENCE, student
 
 SURE = 0.98
-"""Of an interval that speaks for a change: one in a hundred lies above it by chance."""
+"""Confidence of an interval that speaks for a change: the truth lies above it once in a hundred."""
 TAILS = 4
 """Degrees of freedom of the noise; few, for a robust fit (Lange, Little and Taylor)."""
 SWEEPS = 10
 """Alternations between effects and variances; later ones move intervals by less than a tenth."""
 CLEAN = 4
-"""So many readings of a size in which nothing was held up make its others unnecessary: the least
-of which one that is far off stands out."""
-LEAST_SHARE = 0.01
+"""Undisturbed readings of a size that make its disturbed ones unnecessary: with fewer, one that is
+far off would not stand out."""
+LEAST_TIME_SHARE = 0.01
 """No step would have taken less than this share of its time."""
 ALONE = 0.1
 """Standard error of one value alone: log times of single steps on two busy cores differ so much."""
@@ -205,7 +205,7 @@ class Speeds:
         )
 
     def _half_width(self, error: float, *sizes: int, confidence: float = CONFIDENCE) -> float:
-        """Of an interval of logs; what was expected counts as so many readings, or trials."""
+        """Half the width of an interval of logs; expected wander counts as further readings."""
         if all(map(self.took_turns, sizes)):
             num_free = min(self._counts[size] for size in sizes) - 1
         else:
@@ -294,7 +294,7 @@ def _fitted(readings: Sequence[Reading], places: dict[int, int], wander: Wander)
 
 
 def speeds_of(trials: Iterable[Trial], wander: Wander) -> Speeds:
-    """What trials say of their sizes, windows by themselves and turns alike."""
+    """Finds how fast sizes are beside each other, from windows of one size and from turns alike."""
     trials = tuple(trials)
     unsure: dict[int, float] = {}
     for turns in (trial.turns for trial in trials if trial.turns is not None):
@@ -311,7 +311,7 @@ def _speeds(
 
 
 def readings_of(trials: Sequence[Trial]) -> list[Reading]:
-    """What trials read; of a size with clean readings enough only these."""
+    """Takes the readings of trials; of a size with enough undisturbed ones only these."""
     windows = [reading for trial in trials for reading in _window(trial)]
     by_size = {trial.batch_size: trial for trial in trials if trial.kind == "timed"}
     turns = [reading for trial in trials for reading in _in_turn(trial, by_size)]
@@ -327,7 +327,7 @@ def _window(trial: Trial) -> list[Reading]:
     if trial.kind != "timed" or rate is None or rate.median <= 0:
         return []
     lost = 0.0
-    below = log(rate.median / max(rate.low, LEAST_SHARE * rate.median))
+    below = log(rate.median / max(rate.low, LEAST_TIME_SHARE * rate.median))
     above = log(rate.high / rate.median)
     if trial.contended or rate.is_skewed:
         lost, above = above, below
@@ -380,7 +380,7 @@ def _in_turn(trial: Trial, windows: dict[int, Trial]) -> list[Reading]:
                 Reading(
                     size,
                     rate + log(window.arrived_share),
-                    lost=-log(max(LEAST_SHARE, 1 - lost_s / seconds)),
+                    lost=-log(max(LEAST_TIME_SHARE, 1 - lost_s / seconds)),
                     error=None,
                     weight=weight,
                     clean=not lost_s,

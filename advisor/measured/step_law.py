@@ -14,7 +14,7 @@ from ...records import FakeTrial
 SMALLEST = 2
 """Batch of the first fake step: a batch norm in training refuses a batch of 1."""
 GROWTH = 4
-"""From one fake step to the next."""
+"""Factor from the size of one fake step to that of the next."""
 MAX_SLOPE_CHANGE = 0.05
 """Two pairs of sizes whose slopes differ by more do not lie on one line."""
 ON_THE_FLOOR = 0.001

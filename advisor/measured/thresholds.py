@@ -5,7 +5,7 @@ from __future__ import annotations
 INPUT_SHARE = 0.30
 """Waiting for the loader takes at least this share of the step: input-bound."""
 LOSS_SHARE = 0.15
-"""What costs less of the step than this does not limit it."""
+"""Share of the step below which a loss does not limit it."""
 HOST_SHARE = 0.30
 """A cost per step that the batch does not change takes at least this share: host-bound."""
 SATURATED_GAIN = 0.10

@@ -1,4 +1,4 @@
-"""What another batch size does to the training: counts that follow, and rules of thumb."""
+"""Changes in a training with another batch size: counts that follow, and rules of thumb."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import msgspec
 from ...records import Discovery, LearningRate, OptimizerInfo, RunRecord, Training, Trial
 from .epoch_end import layout_at
 
-LINEAR = (
+LINEAR_RULE = (
     "scale the learning rate in proportion to the effective batch, with a warm-up",
     "Goyal et al. 2017, arXiv 1706.02677 (SGD)",
 )
-SQUARE_ROOT = (
+SQUARE_ROOT_RULE = (
     "scale the learning rate with the square root of the effective batch",
     "Malladi et al. 2022, arXiv 2205.10287 (Adam family), as a starting point",
 )
-KEPT = ("the effective batch stays, so does the learning rate", "")
-UNKNOWN = ("no rule is known for this optimizer", "")
+KEPT_RULE = ("the effective batch stays, so does the learning rate", "")
+UNKNOWN_RULE = ("no rule is known for this optimizer", "")
 FAR = 32
 """Beyond so many times the effective batch no rule of thumb is followed: the linear one was shown
 for 256 to 8,192 samples (Goyal et al. 2017), and was lost beyond."""
@@ -90,7 +90,7 @@ def _other_steps(discovery: Discovery, trials: Iterable[Trial]) -> str:
 def training_of(
     discovery: Discovery, batch_size: int, *, keep: bool, num_ranks: int = 1
 ) -> Training:
-    """What `batch_size` does to the training.
+    """Finds how the training changes with `batch_size`.
 
     Args:
         keep: the accumulation shall keep the script's effective batch.
@@ -120,15 +120,15 @@ def training_of(
 def _rate(optimizer: OptimizerInfo, factor: float) -> LearningRate:
     before = optimizer.learning_rate
     if factor == 1:
-        suggested, rule = before, KEPT
+        suggested, rule = before, KEPT_RULE
     elif factor > FAR:
         suggested, rule = None, (TOO_FAR[0].format(factor), TOO_FAR[1])
     elif optimizer.name in _LINEAR_FOR:
-        suggested, rule = before and before * factor, LINEAR
+        suggested, rule = before and before * factor, LINEAR_RULE
     elif optimizer.name in _SQUARE_ROOT_FOR:
-        suggested, rule = before and before * sqrt(factor), SQUARE_ROOT
+        suggested, rule = before and before * sqrt(factor), SQUARE_ROOT_RULE
     else:
-        suggested, rule = None, UNKNOWN
+        suggested, rule = None, UNKNOWN_RULE
     return LearningRate(
         optimizer=optimizer.name,
         before=before,

@@ -1,4 +1,4 @@
-"""What several trials say together, of one size or of many."""
+"""Facts that several trials show together, of one size or of many."""
 
 from __future__ import annotations
 

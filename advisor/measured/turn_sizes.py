@@ -11,7 +11,7 @@ FIELD = 0.5
 COMPARISON_SHARE = 0.1
 """One comparison may cost this share of the budget."""
 MIN_ROUNDS = 4
-WARMUP_STEPS = 1
+TURN_WARMUP_STEPS = 1
 """The first step after another size finds memory of another shape."""
 MAX_WORKERS_WARMUP_STEPS = 9
 """Data workers have batches of the old size under way, which are dropped; two each by default. So
@@ -51,4 +51,4 @@ def field(measurements: Measurements) -> dict[int, float]:
 def warmup_steps(measurements: Measurements) -> int:
     """Steps of a turn that do not count."""
     num_queued = 2 * (measurements.script.num_workers or 0)
-    return min(WARMUP_STEPS + num_queued, MAX_WORKERS_WARMUP_STEPS)
+    return min(TURN_WARMUP_STEPS + num_queued, MAX_WORKERS_WARMUP_STEPS)

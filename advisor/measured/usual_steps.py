@@ -1,4 +1,4 @@
-"""What a step of a size holds on average over an epoch, whatever the few steps of a trial held.
+"""The mean step of a size over an epoch, whatever the few steps of a trial held.
 
 Two ways. Where batches hold as many positions as samples drawn at random would need, from the
 lengths that all trials saw: each batch is as wide as the longest of its samples. Else (grouped,
@@ -22,7 +22,7 @@ AT_RANDOM = (0.85, 1.2)
 """Positions that were counted over those of samples drawn at random: so near they are such."""
 TELLING_RANGE = 2.0
 """Steps whose positions differ by less do not tell what fewer or more would take."""
-MIN_STEPS = 8
+MIN_SEEN_STEPS = 8
 NUM_LENGTHS = 1000
 
 
@@ -82,7 +82,7 @@ def padding_of_an_epoch(record: RunRecord) -> dict[int, float]:
 
 
 def usual_steps(record: RunRecord, more: Iterable[int] = ()) -> Usual | None:
-    """Of all sizes that were counted; `None` where too little was.
+    """Finds the mean step of each size that was counted; `None` where too little was.
 
     Args:
         more: sizes that did not run, known only where samples are drawn at random.
@@ -90,7 +90,7 @@ def usual_steps(record: RunRecord, more: Iterable[int] = ()) -> Usual | None:
     timed = [trial for trial in record.trials if trial.kind == "timed" and trial.ran]
     seen = [step for trial in timed if trial.tokens for step in trial.tokens.steps]
     counted = _counted(record.trials)
-    if len(seen) < MIN_STEPS or not counted:
+    if len(seen) < MIN_SEEN_STEPS or not counted:
         return None
     law = any_law(seen)
     if law is None:
@@ -191,7 +191,7 @@ def _drawn(
 
 
 def _counted(trials: Iterable[Trial]) -> dict[int, CountedTokens]:
-    """What all batches of each size held, as far as they told it."""
+    """Sums over all counted batches of each size, as far as trials counted them."""
     parts: defaultdict[int, list[CountedTokens]] = defaultdict(list)
     for trial in trials:
         if not trial.ran:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...records import Trial, TrialRequest
 from ..choose.clean_size import cost_of
 from ..choose.knee import knee, plateau, sure
-from ..measured.epoch_end import REACH
+from ..measured.epoch_end import CLEAN_REACH
 from ..measured.isotonic import precisions
 from ..measured.laws import fit_time, interpolated
 from ..measured.measurements import Measurements
@@ -40,7 +40,7 @@ def next_to_knee(measurements: Measurements) -> TrialRequest | None:
     if measurements.goal.kind != "knee" or size is None or not measurements.harmful(size):
         return None
     sizes = measurements.searched
-    top = int(min(max(sizes), size * REACH, largest_allowed(measurements)))
+    top = int(min(max(sizes), size * CLEAN_REACH, largest_allowed(measurements)))
     # Round sizes only: one that kernels dislike would cost more than the tail.
     near = dict.fromkeys(allowed(measurements, candidate) for candidate in range(size + 1, top + 1))
     wanted = measurements.first_clean(candidate for candidate in near if size < candidate <= top)
@@ -63,7 +63,9 @@ def _clean_below(measurements: Measurements, sizes: dict[int, Trial], size: int)
     rates = {other: rate for other, trial in sizes.items() if (rate := trial.samples_per_s)}
     step_s = interpolated(times, precisions(times, rates))
     floor = (1 - measurements.goal.tolerance) * plateau(sizes)
-    least = max(smallest_allowed(measurements), smallest_sound(measurements), int(size / REACH))
+    least = max(
+        smallest_allowed(measurements), smallest_sound(measurements), int(size / CLEAN_REACH)
+    )
     near = dict.fromkeys(
         allowed(measurements, candidate) for candidate in range(size - 1, least - 1, -1)
     )
@@ -78,8 +80,10 @@ def _clean_below(measurements: Measurements, sizes: dict[int, Trial], size: int)
 def _candidates(measurements: Measurements, best: int) -> list[int]:
     """Clean round sizes near the best, the most promising first; none larger than what ran."""
     cost = cost_of(measurements)
-    least = max(smallest_allowed(measurements), smallest_sound(measurements), round(best / REACH))
-    top = min(int(best * REACH), max(measurements.searched), largest_allowed(measurements))
+    least = max(
+        smallest_allowed(measurements), smallest_sound(measurements), round(best / CLEAN_REACH)
+    )
+    top = min(int(best * CLEAN_REACH), max(measurements.searched), largest_allowed(measurements))
     near = {allowed(measurements, size) for size in range(least, top + 1)} - {best}
     clean = [size for size in near if least <= size <= top and not measurements.harmful(size)]
     rates = _predicted(measurements, {*clean, best})

@@ -6,7 +6,7 @@ import msgspec
 
 from ...records import TrialRequest
 from ..choose.decision import choose
-from ..choose.finalists import ROUNDS, best_of, finalists, readings_of, rounds_of
+from ..choose.finalists import FINALIST_ROUNDS, best_of, finalists, readings_of, rounds_of
 from ..measured.measurements import Measurements
 from ..measured.turn_sizes import field
 from . import clean_search
@@ -38,7 +38,7 @@ def next_confirmation(measurements: Measurements, budget: Budget) -> TrialReques
     if turns is not None:
         return turns
     met = any(set(sizes) <= set(earlier.sizes) for earlier in measurements.confirmed_turns)
-    rounds = ROUNDS if len(sizes) > 1 and not met else 1
+    rounds = FINALIST_ROUNDS if len(sizes) > 1 and not met else 1
     trials = measurements.record.trials
     if len([trial for trial in trials if trial.purpose == "confirm"]) >= MAX_CONFIRMATIONS:
         return None

@@ -51,7 +51,7 @@ class StepPlan(NamedTuple):
 
 
 _PLANS = (StepPlan(3, 6, True), StepPlan(3, 6, False), StepPlan(2, 4, False), StepPlan(1, 3, False))
-"""From the best to the shortest."""
+"""Plans of a trial, from the best to the shortest."""
 
 
 def step_plan(step_s: float, budget_s: float) -> StepPlan:
@@ -107,7 +107,7 @@ class Budget:
         lasted_s = [trial.elapsed_s for trial in measurements.ran if trial.kind == "timed"]
         # The first one also pays for what is made once.
         self._least_step_s = min(lasted_s) / TIMED_STEPS if len(lasted_s) > 1 else 0.0
-        """What a step of a timed trial cost at least, as timing goes on until it is sure."""
+        """Seconds that a step of a timed trial cost at least: timing goes on until it is sure."""
         self._fits_s = {
             trial.batch_size: trial.elapsed_s
             for trial in measurements.ran
@@ -204,7 +204,8 @@ class Budget:
         return self.trial_s(request) + self.reserve_s() <= self.left_s
 
     def has_room_beside(self, request: TrialRequest) -> bool:
-        """The same of a trial that times no size: it leaves as much for a second one, too."""
+        """Whether the budget has room for a trial that times no size, and for a second timed size
+        after it."""
         alone = len(self._times) == 1 and self._goal.kind != "memory"
         kept_s = RESERVE_SHARE * self._goal.budget_s if alone else 0.0
         return self.allows(request) and self.trial_s(request) + kept_s <= self.left_s
@@ -212,7 +213,7 @@ class Budget:
 
 @once
 def budget_of(measurements: Measurements) -> Budget:
-    """What is left of the budget of a record."""
+    """The budget that a record has left."""
     return Budget(measurements)
 
 

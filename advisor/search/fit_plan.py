@@ -20,22 +20,24 @@ import msgspec
 from ..measured.laws import FLOOR_GROWTH, SLOPE_AGREEMENT
 from ..measured.memory_prior import Prior
 
-BRACKET = 1.085
+# Chosen with the limits of docs/benchmarks.md (the largest batch that fits) in view;
+# tests/advisor/test_search_memory.py sweeps the search over limits from 1 to 20,000.
+FIT_BRACKET = 1.085
 """A size that ran and one that did not, no further apart than this, end the search."""
 CELL = 1.08
 """How close they are meant to come; sizes are rounded."""
 FULL = 0.95
 """A size of this share of what the last slope says fits ends the search as well."""
 FULL_BY_LAW = 0.93
-"""The same where the law of steps on fake tensors says that nothing larger is to be expected."""
+"""The share that ends it where the law of steps on fake tensors expects nothing larger to fit."""
 HALFWAY = 0.6
 """After two readings above the target the next size goes no closer to the lower one of them."""
 AIM = 0.97
 """The share of what is expected to fit that is tried: a little less is no loss, more is one."""
 BEND = 1.15
 """Until two slopes agree, memory is taken to grow like the size to this power."""
-NEAR = 1.3
-"""So near the end a bend no longer matters."""
+NEAR_THE_END = 1.3
+"""Growth that is left up to the end below which a bend of the memory no longer matters."""
 MAX_GROWTH = 8.0
 """Growth over one size, as long as no slope is seen."""
 LEAST_GROWTH = 1.25
@@ -93,7 +95,7 @@ def next_fit(seen: Seen) -> int | str:
     share = seen.uncertainty[0]
     if last in seen.peaks and seen.target_bytes - seen.peaks[last] < share * seen.peaks[last]:
         return "the memory is used up to the margin, as closely as it can be read"
-    if ceiling is not None and (ceiling - last <= 1 or ceiling <= last * BRACKET):
+    if ceiling is not None and (ceiling - last <= 1 or ceiling <= last * FIT_BRACKET):
         return "the largest size is bracketed"
     if _cannot_be_told(seen, last, ceiling):
         return "the largest size is bracketed as closely as the readings allow"
@@ -141,7 +143,7 @@ def _wanted(
     if slope is not None and slope.informative:
         safe = _jump(seen, points, slope)
         # Where the slope has failed once it would go on failing, one step below the ceiling.
-        if ceiling is None or safe < ceiling / BRACKET:
+        if ceiling is None or safe < ceiling / FIT_BRACKET:
             return safe
     if len(points) == 1 and slope is None:
         by_law = _by_law(seen, last)
@@ -179,7 +181,7 @@ def _doubt(seen: Seen, peak: int) -> float:
 
 
 def _slope(seen: Seen, points: list[tuple[int, int]]) -> _Slope | None:
-    """From the nearest earlier reading that differs clearly, else from the farthest."""
+    """The slope from the nearest earlier reading that differs clearly, else from the farthest."""
     if len(points) < 2:
         return None
     size, peak = points[-1]
@@ -202,13 +204,13 @@ def _slope(seen: Seen, points: list[tuple[int, int]]) -> _Slope | None:
 
 
 def _jump(seen: Seen, points: list[tuple[int, int]], slope: _Slope) -> float:
-    """As far as the slope's upper bound says that the target allows."""
+    """The next size, as far as the slope's upper bound says that the target allows."""
     size, peak = points[-1]
     least = _in_proportion(seen, peak)
     growing = slope.upper * size
     fixed = peak - growing
     room = (seen.target_bytes - fixed) / growing if fixed > 0 else seen.target_bytes / peak
-    growth = room if slope.agrees or room < NEAR else room ** (1 / BEND)
+    growth = room if slope.agrees or room < NEAR_THE_END else room ** (1 / BEND)
     if not slope.clear:
         # Between what is safe under any fixed part and what so small a difference promises.
         growth = max(sqrt(max(growth, 1.0) * least), min(room, LEAST_GROWTH))
@@ -236,7 +238,7 @@ def _told_apart(seen: Seen, last: int, ceiling: int | None) -> float:
     refusals = PLAN_REFUSALS - seen.num_refusals
     if ceiling is None:
         return float(last * CELL ** (_cells(PLAN_TRIALS - 1, PLAN_REFUSALS - 1) + 1))
-    width = log(ceiling / last) / log(BRACKET)
+    width = log(ceiling / last) / log(FIT_BRACKET)
     refusals = max(refusals, 1 if width <= MANY_TRIALS + 1 else 2)
     trials = next(count for count in range(1, 64) if width <= _cells(count, refusals) + 1)
     share = (_cells(trials - 1, refusals - 1) + 1) / (_cells(trials, refusals) + 1)

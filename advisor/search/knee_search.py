@@ -32,8 +32,8 @@ from .less_padding import next_smaller, surely_slower
 from .requests import timed_request
 from .turns_plan import in_turn, more_rounds, next_comparison
 
-GROWTH, LEAST_GROWTH = 4.0, 1.5
-SMALLER = 8
+KNEE_GROWTH, LEAST_KNEE_GROWTH = 4.0, 1.5
+SMALLER_FACTOR = 8
 LEAST_OWN = 4
 """An own size from which on one so many times smaller is timed, for the fixed cost of a step."""
 MOSTLY = 0.5
@@ -45,13 +45,13 @@ CLEAR_LOSS = 0.1
 """A larger size this much slower than the best ends growth at once."""
 BESIDE = 2.0
 """The best size's neighbours are at most this far from it: everything is compared with it."""
-BRACKET = 1.34
+KNEE_BRACKET = 1.34
 """Ratio of the first size inside to the last outside at which refining ends."""
 MAX_REFINEMENTS = 5
 COSTLY = 0.1
 """Beyond a size that lost already, a trial may cost this share of the budget."""
 TOO_COSTLY = 0.25
-"""So much no step up may cost: a smaller one leaves time to compare what it found."""
+"""Share of the budget that no step up may cost: a smaller one leaves time to compare."""
 ENOUGH = 0.5
 """The ratio of knee and best is known to this share of the tolerance: a size that is taken for one
 inside falls short by no more than half of what is allowed."""
@@ -60,7 +60,7 @@ MAX_REFUSED_ABOVE = 3
 DOUBTED_FALL = 1.05
 """A step that takes this many times as long as one of a larger size is doubted."""
 DIP = 0.95
-"""So is a throughput below this share of both its neighbours'."""
+"""A size whose throughput is below this share of both its neighbours' is doubted, too."""
 MAX_AGAIN = 4
 """Sizes of one search that are timed again."""
 SPEED_GOALS = ("throughput", "energy")
@@ -137,7 +137,7 @@ def _first_smaller(measurements: Measurements, budget: Budget) -> TrialRequest |
     if own is None or own < LEAST_OWN or goal.kind != "knee" or goal.start:
         return None
     tried = {trial.batch_size for trial in measurements.record.trials}
-    small = allowed(measurements, max(smallest_allowed(measurements), own // SMALLER))
+    small = allowed(measurements, max(smallest_allowed(measurements), own // SMALLER_FACTOR))
     if min(tried, default=own) < own or small >= own or measurements.ruled_out(small):
         return None
     target, memory = measurements.target_bytes, measurements.trusted_memory.get(own)
@@ -174,7 +174,8 @@ def _steps_up(measurements: Measurements) -> list[TrialRequest]:
         safe = largest_safe(measurements.trusted_memory, limit, measurements.smallest_bad)
         top = min(top, safe) if safe is not None else top
     steps = [
-        allowed(measurements, min(top, last * factor)) for factor in (GROWTH, 2.0, LEAST_GROWTH)
+        allowed(measurements, min(top, last * factor))
+        for factor in (KNEE_GROWTH, 2.0, LEAST_KNEE_GROWTH)
     ]
     return [
         timed_request(measurements, size, f"x{size / last:.1f}: does a larger batch still pay?")
@@ -217,7 +218,7 @@ def _refine(measurements: Measurements) -> TrialRequest | None:
     outside = max((size for size in sizes if size < first), default=None)
     if outside is None:
         wanted = allowed(measurements, max(least, first // 4)) if first > least else first
-    elif first <= outside * BRACKET or first - outside <= 1:
+    elif first <= outside * KNEE_BRACKET or first - outside <= 1:
         return None
     else:
         wanted = _between(measurements, sizes, outside, first)
@@ -343,10 +344,10 @@ def _ladder(sizes: dict[int, Trial]) -> list[int]:
 
 
 def _worth(measurements: Measurements) -> Callable[[Trial], float]:
-    """What the goal compares sizes by."""
+    """The quantity by which the goal compares sizes."""
     return _per_joule if measurements.goal.kind == "energy" else throughput
 
 
 def _per_joule(trial: Trial) -> float:
-    """What the goal `energy` grows by; throughput where no energy was measured."""
+    """Samples per joule; throughput where no energy was measured."""
     return samples_per_joule(trial) or throughput(trial)

@@ -76,7 +76,7 @@ def _chosen(trial: Trial) -> LengthChoice:
 
 
 def _next(measurements: Measurements, made: list[Trial]) -> _Window | None:
-    """What follows the windows that were made; of the longest samples halves, until they fit."""
+    """The window that follows; those of the longest samples are halved until one fits."""
     plan = _plan(measurements)
     if not any(not trial.ran for trial in made):
         return plan[len(made)] if len(made) < len(plan) else None

@@ -9,7 +9,7 @@ from ..measured.trials import throughput
 from ..measured.usual_steps import foreseen
 from .requests import timed_request
 
-PADDED = 0.02
+LEAST_PADDING = 0.02
 """A smaller share of padding leaves nothing to gain."""
 IN_REACH = 0.7
 """The smallest size reaches this share of the best rate, or smaller ones are not looked at."""
@@ -35,7 +35,7 @@ def next_smaller(measurements: Measurements) -> TrialRequest | None:
         return None
     smallest = min(sizes)
     tokens = sizes[smallest].tokens
-    if tokens is None or (tokens.padding_share or 0.0) < PADDED:
+    if tokens is None or (tokens.padding_share or 0.0) < LEAST_PADDING:
         return None
     half = allowed(measurements, smallest // 2)
     least = max(smallest_allowed(measurements), smallest_sound(measurements))

@@ -1,4 +1,4 @@
-"""What to run next: a pure function of the record.
+"""Decides what to run next: a pure function of the record.
 
 The same record gives the same answer, which is what lets a run be resumed and several ranks
 agree. Time is no exception: what was spent stands in the record.
@@ -83,7 +83,7 @@ def next_trial(record: RunRecord) -> TrialRequest | Done:
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What a search takes, roughly, said before it starts.
+    """A rough forecast of the search, said before it starts.
 
     Attributes:
         num_sizes, num_steps: as a rule; fewer sizes where the budget has no more.
@@ -118,7 +118,7 @@ def expected(record: RunRecord) -> Expected:
     if measurements.goal.sizes:
         grown = [max(1.0, size / own) for size in sorted(measurements.goal.sizes)]
     else:
-        grown = [knee_search.GROWTH**number for number in range(usual)]
+        grown = [knee_search.KNEE_GROWTH**number for number in range(usual)]
     num_steps = step_plan(step_s, budget_s).num_steps
     window_s = num_steps * step_s
     grown_s = [factor * step_s for factor in grown]
@@ -133,7 +133,7 @@ def expected(record: RunRecord) -> Expected:
     if window_s * usual <= room_s:
         return Expected(usual, steps, least, window_s)
     fitting = max(1, least, min(usual, int(room_s / window_s)))
-    both_s = (window_s - start_s) * (1 + (knee_search.LEAST_GROWTH if len(grown) > 1 else 0))
+    both_s = (window_s - start_s) * (1 + (knee_search.LEAST_KNEE_GROWTH if len(grown) > 1 else 0))
     both_s += start_s
     spent_s = budget_s - budget.left_s
     enough_s = None if fitting >= 2 else (spent_s + both_s) / (1 - RESERVE_SHARE)

@@ -8,7 +8,7 @@ from ..measured.step_law import GROWTH, SMALLEST, num_above_floor
 
 LINE_SIZES = 3
 """Sizes above the floor that a line is drawn through."""
-MAX_SIZES = 14
+MAX_FAKE_SIZES = 14
 
 
 def next_fake_size(
@@ -31,7 +31,7 @@ def next_fake_size(
     last = max(peaks)
     if last < own:
         return own
-    if len(peaks) >= MAX_SIZES:
+    if len(peaks) >= MAX_FAKE_SIZES:
         return None
     is_seen = num_above_floor(peaks, floor_bytes) >= LINE_SIZES
     if not is_seen or (peaks[last] < target_bytes and last < top):

@@ -8,7 +8,7 @@ from .cost import budget_of, has_time_for_a_profile, step_plan
 
 
 def timed_request(measurements: Measurements, size: int, reason: str) -> TrialRequest:
-    """To time a size, and to profile it if the goal says so and the budget has the time."""
+    """Asks to time a size, and to profile it if the goal says so and the budget has the time."""
     goal = measurements.goal
     step_s, budget_s = budget_of(measurements).step_s(size), goal.budget_s
     plan = step_plan(step_s, budget_s)
@@ -30,5 +30,5 @@ def timed_request(measurements: Measurements, size: int, reason: str) -> TrialRe
 
 
 def fit_request(size: int, reason: str) -> TrialRequest:
-    """To see what memory a size takes."""
+    """Asks to see what memory a size takes."""
     return TrialRequest(batch_size=size, kind="fit", reason=reason)

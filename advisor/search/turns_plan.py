@@ -22,15 +22,15 @@ from .cost import turns_s
 ROUNDS = 6
 """Rounds of one comparison; what they leave open is asked again."""
 ROUNDS_OF_LENGTHS = 12
-"""The same where rounds differ in what their batches hold: few would miss the longest."""
+"""Rounds where they differ in what their batches hold: few would miss the longest samples."""
 ALL_SHARE = 0.5
 """All together may cost this share."""
 TURN_S = 0.02
 """Short steps are repeated until a turn takes about so long, so that it is not all jitter."""
 TURN_OF_LENGTHS_S = 0.1
-"""The same where the steps of a turn differ in length."""
+"""Seconds of a turn whose steps differ in length."""
 TURN_OF_WORKERS_S = 0.2
-"""The same where data workers hand over batches in bursts."""
+"""Seconds of a turn where data workers hand over batches in bursts."""
 MAX_TURN_STEPS = 50
 
 

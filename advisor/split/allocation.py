@@ -162,12 +162,13 @@ def _num_samples(records: Iterable[RunRecord]) -> int | None:
 
 
 def multiple_in(record: RunRecord) -> int:
-    """What a record says that sizes have to be multiples of."""
+    """The number of which sizes have to be multiples, by a record."""
     return Measurements.of(record).multiples.sure.step
 
 
 def _granularity(members: Sequence[Member], total: int, least: int) -> int:
-    """On GPUs multiples that tensor cores like, if all sizes are such already and leave room.
+    """Picks, on GPUs, multiples that tensor cores like, if all sizes are such already and leave
+    room.
 
     Args:
         least: what every size is a multiple of in any case.
@@ -306,7 +307,7 @@ def _most(member: Member, within_s: float) -> int:
 
 
 def _remarks(options: Sequence[SplitOption]) -> tuple[str, ...]:
-    """What leaving the slowest device out would do, where that is little."""
+    """Words the effect of leaving the slowest device out, where it costs little."""
     plan, fewer = options[0], options[-1]
     if plan.samples_per_s is None or fewer.samples_per_s is None:
         return ()

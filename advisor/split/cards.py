@@ -84,7 +84,7 @@ def card_of(name: str, folder: str, record: RunRecord, advice: Advice) -> Card |
 
 
 def _of_ranks(record: RunRecord, batch_size: int) -> tuple[float, float]:
-    """What a job of several ranks adds to each step (Tsync), and the factor on the rest of it."""
+    """Seconds that several ranks add to each step (Tsync), and their factor on the rest of it."""
     scaling = scaling_of(record, batch_size)
     if scaling is None:
         return 0.0, 1.0
@@ -123,7 +123,7 @@ def num_samples_of(cards: list[Card]) -> int | None:
 
 
 def plan_card(card: Card, choice: Choice | None, num_samples: int | None) -> PlanCard:
-    """What is stored of a type: one GPU alone at its recommended size."""
+    """Describes one GPU of a type alone, at its recommended size."""
     unavailable = {}
     member, record = card.member, card.record
     several = record.distribution is not None and record.distribution.world_size > 1

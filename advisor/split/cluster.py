@@ -160,7 +160,8 @@ def _check(total: int, num_gpus: int, num_samples: int | None, least: int) -> No
 
 
 def _granularity(cards: Sequence[Card], total: int, least: int) -> int:
-    """On GPUs multiples that tensor cores like, if all sizes are such already and leave room.
+    """Picks, on GPUs, multiples that tensor cores like, if all sizes are such already and leave
+    room.
 
     Args:
         least: what every size is a multiple of in any case.

@@ -1,4 +1,4 @@
-"""What follows from a plan over GPUs of several types, in words."""
+"""Findings on a plan over GPUs of several types, in words."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .cards import Card
 
 COSTS_LITTLE = 0.05
 """Leaving a type out is worth a remark if it costs less than this share."""
-APART = 0.1
+PREDICTION_GAP = 0.1
 """A predicted speed that is further from the measured interval, as a share, is worth a remark."""
-MATTERS = 0.01
+WORTH_A_REMARK = 0.01
 """Predictions that differ by less are not worth a remark."""
 
 
@@ -39,7 +39,7 @@ def predictions_apart(cards: Sequence[Card], shown: Sequence[PlanCard]) -> tuple
         measured = stored.samples_per_s
         if measured is None:
             continue
-        if measured.low * (1 - APART) <= card.rate <= measured.high * (1 + APART):
+        if measured.low * (1 - PREDICTION_GAP) <= card.rate <= measured.high * (1 + PREDICTION_GAP):
             continue
         findings.append(
             Finding(
@@ -154,7 +154,7 @@ def _little_lost(options: Sequence[PlanOption]) -> list[Finding]:
         if option.kind != "one type" or option.step_s is None:
             continue
         cost = option.step_s / plan.step_s - 1
-        if MATTERS <= cost <= COSTS_LITTLE:
+        if WORTH_A_REMARK <= cost <= COSTS_LITTLE:
             findings.append(
                 Finding(
                     rule="plan-nearly",
@@ -228,7 +228,7 @@ def _prices(cards: Sequence[PlanCard], options: Sequence[PlanOption]) -> list[Fi
         plan = options[0]
         best = max(rated, key=lambda option: option.samples_per_price or 0.0)
         gain = (best.samples_per_price or 0.0) / (plan.samples_per_price or 1.0)
-        if best is not plan and gain > 1 + MATTERS:
+        if best is not plan and gain > 1 + WORTH_A_REMARK:
             findings.append(
                 Finding(
                     rule="plan-cheaper",

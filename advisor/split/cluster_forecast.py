@@ -13,7 +13,7 @@ from .cluster_options import all_types, device_types, rate_of
 from .links import sync_at
 from .type_allocation import Sizes, slowest_s
 
-FIRST = (1, 2, 4, 8, 16, 32, 64)
+FIRST_RANKS = (1, 2, 4, 8, 16, 32, 64)
 
 
 def forecast_of(
@@ -37,7 +37,9 @@ def forecast_of(
         return ()
     world = _World(link, num_samples)
     points = []
-    numbers = sorted({*FIRST, *_more(up_to)} & set(range(1, up_to + 1)) | _measured(link, up_to))
+    numbers = sorted(
+        {*FIRST_RANKS, *_more(up_to)} & set(range(1, up_to + 1)) | _measured(link, up_to)
+    )
     for card in cards:
         keep = global_batch or card.member.recommended
         for num in numbers:
@@ -52,7 +54,7 @@ def forecast_of(
 
 
 class _World:
-    """What all points share."""
+    """The link and the samples that all points of a forecast share."""
 
     def __init__(self, link: Link, num_samples: int | None) -> None:
         self._link = link

@@ -13,7 +13,7 @@ from .cards import Card
 from .type_allocation import DeviceType, Sizes, allocate_types, slowest_s, within
 
 MOST_TYPES = 10
-"""Up to so many types every choice of types is looked at; of more, the quickest first."""
+"""Types of GPU up to which every choice of them is looked at; of more, the quickest come first."""
 
 Sync = Callable[[int], tuple[float | None, str]]
 """Seconds that synchronisation adds on so many GPUs, and why they are not known."""
@@ -25,7 +25,7 @@ def rate_of(cards: Sequence[Card]) -> float:
 
 
 def device_types(cards: Sequence[Card], total: int, factor: float) -> list[DeviceType]:
-    """For the allocation; above a GPU's largest micro-batch it accumulates.
+    """Describes the GPUs to the allocation; above its largest micro-batch a GPU accumulates.
 
     Args:
         factor: on a step of one process, for one of several ranks.
@@ -111,7 +111,7 @@ def _factor(num_gpus: int, factor: float) -> float:
 
 
 def equal_sizes(cards: Sequence[Card], total: int, least: int = 1) -> tuple[Sizes, ...]:
-    """As many samples for every GPU, the first of them one more where it does not divide."""
+    """Gives every GPU equally many samples, the first ones one more where that does not divide."""
     return by_weight(cards, total, [1.0] * len(cards), least)
 
 
@@ -143,7 +143,7 @@ def option_of(
     sync: Sync,
     factor: float,
 ) -> PlanOption:
-    """What a way to divide a step is predicted to do.
+    """Predicts the step of one way to divide it.
 
     Args:
         cards: of the GPUs that take part.

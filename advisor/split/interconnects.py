@@ -1,4 +1,4 @@
-"""What links of GPUs carry at best, by the standards and data sheets that define them."""
+"""Peak bandwidths of links between GPUs, by the standards and data sheets that define them."""
 
 from __future__ import annotations
 

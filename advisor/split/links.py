@@ -10,8 +10,8 @@ from .interconnects import Interconnect
 FARTHEST_ESTIMATE = 64
 """On more GPUs no estimate of Tsync is given: switches, topology and stragglers decide."""
 GRADIENT_BYTES = 4
-"""Of a parameter's gradient: DistributedDataParallel sends them in the parameters' own precision,
-which is float32 unless the record says otherwise."""
+"""Bytes of a parameter's gradient: DistributedDataParallel sends them in the parameters' own
+precision, which is float32 unless the record says otherwise."""
 
 
 def measured_link(name: str, record: RunRecord, batch_size: int | None) -> Link | None:

@@ -85,7 +85,7 @@ def why_not_one_job(records: Sequence[Named]) -> str:
 
 
 def differences(records: Sequence[Named]) -> tuple[Finding, ...]:
-    """What differs between records that can be compared."""
+    """Lists the differences between records that can be compared."""
     findings = []
     for rule, what, value, remedy in _DIFFERENCES:
         groups: dict[object, list[str]] = {}
@@ -148,7 +148,7 @@ def _steps_per_batch(record: RunRecord) -> int | None:
 
 
 def _num_samples(record: RunRecord) -> int | None:
-    """Of the whole data set; a rank's part tells nothing here."""
+    """Samples of the whole data set; `None` for several ranks: a rank's part tells nothing here."""
     assert record.discovery is not None
     ranks = record.distribution.world_size if record.distribution is not None else 1
     return record.discovery.primary.num_samples if ranks == 1 else None

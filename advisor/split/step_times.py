@@ -12,7 +12,7 @@ from ..measured.isotonic import precisions
 from ..measured.laws import interpolated
 from ..measured.measurements import Measurements
 
-FARTHEST = 2
+FARTHEST_BY_LAW = 2
 """A size that never ran may be at most so many times the largest that did."""
 
 
@@ -107,7 +107,7 @@ def _speed_ratio(run: DeviceRun) -> tuple[float | None, str]:
 
 
 def _checked(run: DeviceRun) -> dict[int, Spread]:
-    """What a twin that was only checked measured itself."""
+    """Step time, by size, that a twin measured itself where it was only checked."""
     check = run.check
     if check is None or check.samples_per_s is None:
         return {}
@@ -121,7 +121,7 @@ def _largest(
     time has a law too.
 
     The estimate keeps below every size that failed or took too much, below the user's own bound,
-    and within `FARTHEST` times what ran.
+    and within `FARTHEST_BY_LAW` times what ran.
     """
     usable = _usable(record, advice)
     if advice.time_law is None:  # lines between points end at the last point
@@ -133,7 +133,12 @@ def _largest(
     failed = {failure.batch_size for failure in Measurements.of(record).failed}
     tried = failed | {choice.batch_size for choice in advice.sizes}
     above = [size - 1 for size in tried if size > ran]
-    bounds = [law.largest_estimate, FARTHEST * ran, goal.max_batch or FARTHEST * ran, *above]
+    bounds = [
+        law.largest_estimate,
+        FARTHEST_BY_LAW * ran,
+        goal.max_batch or FARTHEST_BY_LAW * ran,
+        *above,
+    ]
     estimate = min(bounds)
     return (estimate, "memory law") if estimate > ran else (ran, "ran")
 

@@ -27,7 +27,7 @@ def twin_of(models: Sequence[str], place: int) -> int | None:
 
 
 def compare(ratio: Spread) -> Literal["equal", "weak", "strong", "cannot tell"]:
-    """What the ratio of two twins' speeds means."""
+    """Judges the ratio of two twins' speeds."""
     if ratio.high < 1 - MATTERS:
         return "weak"
     if ratio.low > 1 + MATTERS:

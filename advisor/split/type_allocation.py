@@ -14,7 +14,7 @@ LEVELS = 60
 """Halvings of the level of time: beyond the digits of a float's mantissa that matter."""
 
 Sizes = tuple[tuple[int, int], ...]
-"""Of one type: pairs of a size and how many devices get it, the larger size first."""
+"""Sizes within one type: pairs of a size and how many devices get it, the larger size first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from .engine import report_of
 
 
 def tails(pipeline: Pipeline | None = None, /, **fields: Any) -> TailReport:
-    """What the end of an epoch does to a training: layout, findings with fixes, clean sizes.
+    """Describes the end of an epoch of a training: layout, findings with fixes, clean sizes.
 
     Args:
         pipeline: the description; `fields` change it.

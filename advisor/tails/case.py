@@ -1,4 +1,4 @@
-"""What a case of an epoch's end is: when it is met, what is said of it, and what removes it."""
+"""A case of an epoch's end: when it is met, what is said of it, and what removes it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class TailCase(NamedTuple):
 
     @property
     def page(self) -> Case:
-        """What `batchadvisor tails --explain` tells of it."""
+        """The page that `batchadvisor tails --explain` shows of it."""
         return Case(
             id=self.id,
             number=self.number,
@@ -127,5 +127,5 @@ def counted(count: int) -> str:
 
 
 def of_all(count: int, pipeline: Pipeline) -> str:
-    """So many samples of all."""
+    """Words how many of all samples, "80 of 50,000 samples"."""
     return f"{format_count(count)} of {format_count(pipeline.num_samples or 0)} samples"

@@ -9,9 +9,9 @@ from .loader_cases import LOADER_CASES
 from .rank_cases import RANK_CASES
 
 _EVERY = (*LOADER_CASES, *RANK_CASES, *FRAMEWORK_CASES)
-"""In the order in which findings of the same severity are told."""
+"""All cases, in the order in which findings of equal severity are told."""
 CASES: tuple[TailCase, ...] = tuple(sorted(_EVERY, key=lambda case: case.number))
-"""In the order of their pages."""
+"""All cases, in the order of their pages."""
 BY_ID = {case.id: case for case in CASES}
 
 

@@ -1,4 +1,4 @@
-"""What the conditions of several cases share; arithmetic only, and quick."""
+"""Arithmetic that the conditions of several cases share; it must be quick."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ HARMFUL_WEIGHT = 2.0
 HARMFUL_SHARE = 0.05
 """Samples repeated, left out or idle devices from this share on are worth a change."""
 
-NO, SAID, HARM = 0, 1, 2
-"""What a condition answers: not met, met without much harm, harmful."""
+NO, MET, HARM = 0, 1, 2
+"""Answers of a condition: not met, met without much harm, harmful."""
 
 
 def smallest_part(layout: Layout) -> int:
@@ -28,7 +28,7 @@ def num_shares(pipeline: Pipeline) -> int:
 
 
 def harm(bad: bool) -> int:
-    return HARM if bad else SAID
+    return HARM if bad else MET
 
 
 def count(value: int | None) -> int:

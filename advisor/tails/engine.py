@@ -12,7 +12,7 @@ from .sweeps import nearest_clean, why_none_clean
 
 
 def report_of(pipeline: Pipeline) -> TailReport:
-    """What the end of an epoch does, with findings, the worst first, and clean sizes near by.
+    """Reports the end of an epoch with findings, the worst first, and clean sizes near by.
 
     Raises:
         UsageError: the description contradicts itself.

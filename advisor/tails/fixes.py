@@ -20,7 +20,7 @@ from .sweeps import row_of
 
 SEVERITIES = ("error", "nan", "bias", "waste", "slow")
 """The worst first."""
-REFUSED = "jax.indivisible"
+INDIVISIBLE = "jax.indivisible"
 """Nothing is placed, so that no other remedy is one while it stands."""
 AVOIDING: tuple[RemedyName, ...] = ("drop", "size")
 """Remedies of a step that fails: it is not made, or has another length."""
@@ -100,7 +100,7 @@ def _removes(before: SweepRow, changed: Pipeline, name: str, *, harmful: bool) -
     if not _is_possible(changed):
         return False
     after = row_of(changed)
-    if REFUSED in after.ids:
+    if INDIVISIBLE in after.ids:
         return False
     if not after.steps or name in after.ids or (not harmful and name in after.also):
         return False

@@ -8,8 +8,8 @@ from .case import Said, TailCase, counted, example, example_of_ranks, of_all, sa
 from .conditions import (
     HARM,
     HARMFUL_WEIGHT,
+    MET,
     NO,
-    SAID,
     after_others,
     count,
     harm,
@@ -66,7 +66,7 @@ ACCUMULATION_TAIL = TailCase(
 
 def _lightning(pipeline: Pipeline, layout: Layout) -> int:
     if pipeline.stage == "train":
-        return SAID if layout.steps else NO
+        return MET if layout.steps else NO
     return HARM if layout.duplicates else NO
 
 
@@ -320,7 +320,7 @@ def _compiled(pipeline: Pipeline) -> bool:
 
 def _new_shape(pipeline: Pipeline, layout: Layout) -> int:
     del pipeline
-    return SAID if after_others(layout) else NO
+    return MET if after_others(layout) else NO
 
 
 def _say_new_shape(pipeline: Pipeline, layout: Layout) -> Said:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from ...records import Layout, Pipeline
 from .conditions import num_shares
 from .pipeline import (
-    ACCELERATE,
-    DDP,
+    ACCELERATE_SETUPS,
+    DDP_SETUPS,
     GLOBAL,
     batch_is,
     dispatches,
@@ -63,7 +63,7 @@ def layout_of(pipeline: Pipeline, batch_size: int | None = None) -> Layout | str
         if batch_is(pipeline) == "per rank":
             size *= ranks
         return _replicated(pipeline, num_samples, size)
-    if setup in ACCELERATE:
+    if setup in ACCELERATE_SETUPS:
         return _accelerate(pipeline, num_samples, size)
     if pipeline.rank_batch_sizes:
         return _sliced(pipeline, num_samples, pipeline.rank_batch_sizes)
@@ -71,7 +71,7 @@ def layout_of(pipeline: Pipeline, batch_size: int | None = None) -> Layout | str
         if size % ranks:
             return f"a global batch of {size} cannot be shared evenly by {ranks} ranks"
         size //= ranks
-    if setup in DDP or setup == "lightning":
+    if setup in DDP_SETUPS or setup == "lightning":
         return _ranks(pipeline, num_samples, size)
     if num_shares(pipeline) > 1:
         return _workers(pipeline, num_samples, size)
@@ -79,7 +79,7 @@ def layout_of(pipeline: Pipeline, batch_size: int | None = None) -> Layout | str
 
 
 def _weight(full_samples: int, last_samples: int) -> float:
-    """Of a sample in the last micro-step against the others."""
+    """Weight of a sample in the last micro-step relative to the others."""
     return full_samples / last_samples if 0 < last_samples < full_samples else 1.0
 
 

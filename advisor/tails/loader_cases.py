@@ -9,8 +9,8 @@ from .conditions import (
     HARM,
     HARMFUL_SHARE,
     HARMFUL_WEIGHT,
+    MET,
     NO,
-    SAID,
     SMALL_BATCH_NORM,
     after_others,
     count,
@@ -21,7 +21,7 @@ from .conditions import (
     smallest_part,
     trains,
 )
-from .pipeline import ACCELERATE, KERAS, dispatches
+from .pipeline import ACCELERATE_SETUPS, KERAS, dispatches
 
 BATCH_NORM = ModelFacts(batch_norm=1, batch_norm_values=1)
 
@@ -70,7 +70,7 @@ LOADER_SHORT = TailCase(
 
 
 def _below_one_batch(pipeline: Pipeline, layout: Layout) -> int:
-    return SAID if layout.steps and (pipeline.num_samples or 0) < layout.full_samples else NO
+    return MET if layout.steps and (pipeline.num_samples or 0) < layout.full_samples else NO
 
 
 def _say_below_one_batch(pipeline: Pipeline, layout: Layout) -> Said:
@@ -365,7 +365,7 @@ LOSS_EMPTY_BATCH = TailCase(
     applies=lambda pipeline: (
         pipeline.num_ranks > 1
         and pipeline.model.loss != "sum"
-        and (bool(pipeline.rank_batch_sizes) or pipeline.setup in ACCELERATE)
+        and (bool(pipeline.rank_batch_sizes) or pipeline.setup in ACCELERATE_SETUPS)
     ),
     fires=_empty_batch,
     says=_say_empty_batch,

@@ -1,4 +1,4 @@
-"""What a description of the input pipeline means: defaults of each setup, contradictions."""
+"""The meaning of a description of the input pipeline: defaults of each setup, contradictions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ GLOBAL: tuple[Setup, ...] = (
     "tpu",
 )
 """Setups whose own batch size counts the samples of all ranks."""
-DDP: tuple[Setup, ...] = ("ddp", "distributed-sampler", "join")
-ACCELERATE: tuple[Setup, ...] = ("accelerate", "trainer")
+DDP_SETUPS: tuple[Setup, ...] = ("ddp", "distributed-sampler", "join")
+ACCELERATE_SETUPS: tuple[Setup, ...] = ("accelerate", "trainer")
 KERAS: tuple[Setup, ...] = (
     "keras-torch",
     "keras-tensorflow",
@@ -29,14 +29,14 @@ KERAS: tuple[Setup, ...] = (
 )
 SINGLE: tuple[Setup, ...] = ("dataloader", "keras-tensorflow", "keras-jax")
 """Setups of one device."""
-MAX_RANKS = 1 << 20
+MAX_JOB_RANKS = 1 << 20
 
 
 def batch_is(pipeline: Pipeline) -> BatchIs:
     """Whether `batch_size` counts the samples of one rank or of all."""
     if pipeline.batch_is is not None:
         return pipeline.batch_is
-    if pipeline.setup in GLOBAL or (pipeline.setup in ACCELERATE and pipeline.split_batches):
+    if pipeline.setup in GLOBAL or (pipeline.setup in ACCELERATE_SETUPS and pipeline.split_batches):
         return "global"
     return "per rank"
 
@@ -69,7 +69,7 @@ def dispatches(pipeline: Pipeline) -> bool:
     """Whether Accelerate's main process reads the batches of all ranks and cuts them."""
     if pipeline.dispatch_batches is not None:
         return pipeline.dispatch_batches
-    return pipeline.iterable and pipeline.setup in ACCELERATE
+    return pipeline.iterable and pipeline.setup in ACCELERATE_SETUPS
 
 
 def drops_last(pipeline: Pipeline) -> bool:
@@ -84,7 +84,7 @@ def refuse(pipeline: Pipeline) -> str:
         return "multiworker.fit"
     if setup == "keras-torch" and ranks > 1:
         return "keras-torch.distribution"
-    if setup in ACCELERATE and pipeline.split_batches and size % ranks:
+    if setup in ACCELERATE_SETUPS and pipeline.split_batches and size % ranks:
         return "accelerate.split"
     return ""
 
@@ -107,29 +107,35 @@ def check(pipeline: Pipeline) -> None:
             f"The setup distributed-sampler contradicts the sampler {pipeline.sampler}.",
             "Take --setup ddp for DDP with another sampler.",
         )
-    if pipeline.sampler is not None and setup not in (*DDP, "lightning"):
+    if pipeline.sampler is not None and setup not in (*DDP_SETUPS, "lightning"):
         _fail(f"A sampler says nothing about the setup {setup}.", "It belongs to DDP or Lightning.")
     if pipeline.sampler_drop_last and (
-        setup not in (*DDP, "lightning") or sampler_of(pipeline) != "distributed"
+        setup not in (*DDP_SETUPS, "lightning") or sampler_of(pipeline) != "distributed"
     ):
         _fail(
             "drop_last of a DistributedSampler is given, and this setup has none.",
             "Take --drop-last for the loader's.",
         )
     given = not pipeline.even_batches or pipeline.split_batches or pipeline.dispatch_batches
-    if setup not in ACCELERATE and (given or pipeline.dispatch_batches is not None):
+    if setup not in ACCELERATE_SETUPS and (given or pipeline.dispatch_batches is not None):
         _fail(
             "even_batches, split_batches and dispatch_batches belong to Accelerate.",
             "Take --setup accelerate.",
         )
-    if setup in ACCELERATE and pipeline.split_batches and pipeline.batch_is == "per rank":
+    if setup in ACCELERATE_SETUPS and pipeline.split_batches and pipeline.batch_is == "per rank":
         _fail("Under split_batches the batch size is that of all ranks.", "Leave --per-rank out.")
-    if pipeline.iterable and sampler_of(pipeline) == "distributed" and setup in (*DDP, "lightning"):
+    if (
+        pipeline.iterable
+        and sampler_of(pipeline) == "distributed"
+        and setup in (*DDP_SETUPS, "lightning")
+    ):
         _fail(
             "An iterable dataset has no sampler, and a distributed one is named.",
             "Take --sampler shards if each rank reads its own part, else --sampler plain.",
         )
-    if setup not in DDP and (pipeline.stops_together or not pipeline.divide_by_initial_world_size):
+    if setup not in DDP_SETUPS and (
+        pipeline.stops_together or not pipeline.divide_by_initial_world_size
+    ):
         _fail(
             "stops_together and divide_by_initial_world_size belong to DDP and Join.",
             "Take --setup ddp or join.",
@@ -154,13 +160,13 @@ def _check_numbers(pipeline: Pipeline) -> None:
     ):
         if value < least:
             _fail(f"{value} cannot be {name}.", f"It is at least {least}.")
-    if pipeline.num_ranks > MAX_RANKS:
-        _fail(f"{pipeline.num_ranks} ranks are more than any job has.", f"At most {MAX_RANKS}.")
+    if pipeline.num_ranks > MAX_JOB_RANKS:
+        _fail(f"{pipeline.num_ranks} ranks are more than any job has.", f"At most {MAX_JOB_RANKS}.")
 
 
 def _check_rank_sizes(pipeline: Pipeline) -> None:
     sizes, ranks = pipeline.rank_batch_sizes, pipeline.num_ranks
-    if pipeline.setup not in DDP:
+    if pipeline.setup not in DDP_SETUPS:
         _fail("Batch sizes per rank belong to DDP.", "Take --setup ddp.")
     if len(sizes) != ranks:
         _fail(

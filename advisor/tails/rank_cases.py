@@ -9,8 +9,8 @@ from .conditions import (
     HARM,
     HARMFUL_SHARE,
     HARMFUL_WEIGHT,
+    MET,
     NO,
-    SAID,
     count,
     harm,
     made,
@@ -18,7 +18,7 @@ from .conditions import (
     short,
     trains,
 )
-from .pipeline import ACCELERATE, DDP, dispatches, sampler_of
+from .pipeline import ACCELERATE_SETUPS, DDP_SETUPS, dispatches, sampler_of
 
 
 def _duplicates(pipeline: Pipeline, layout: Layout) -> int:
@@ -50,7 +50,7 @@ DISTRIBUTED_DUPLICATES = TailCase(
     advice="For training, drop on both levels; for metrics, count each sample once.",
     remedies=("drop", "smaller", "validate"),
     applies=lambda pipeline: (
-        pipeline.setup in (*DDP, "lightning")
+        pipeline.setup in (*DDP_SETUPS, "lightning")
         and pipeline.num_ranks > 1
         and not pipeline.rank_batch_sizes
         and sampler_of(pipeline) == "distributed"
@@ -133,7 +133,7 @@ DDP_NO_SAMPLER = TailCase(
     advice="Give the loader a DistributedSampler, or shard the iterable dataset by rank.",
     remedies=("sampler",),
     applies=lambda pipeline: (
-        pipeline.setup in (*DDP, "lightning")
+        pipeline.setup in (*DDP_SETUPS, "lightning")
         and pipeline.num_ranks > 1
         and not pipeline.rank_batch_sizes
         and sampler_of(pipeline) == "plain"
@@ -269,7 +269,8 @@ DDP_UNEVEN_SIZES = TailCase(
         pipeline.num_ranks > 1
         and pipeline.model.loss != "sum"
         and (
-            pipeline.setup in DDP or (pipeline.setup == "accelerate" and pipeline.stage == "train")
+            pipeline.setup in DDP_SETUPS
+            or (pipeline.setup == "accelerate" and pipeline.stage == "train")
         )
     ),
     fires=_uneven_sizes,
@@ -281,7 +282,7 @@ DDP_UNEVEN_SIZES = TailCase(
 def _sync_short(pipeline: Pipeline, layout: Layout) -> int:
     if layout.last_samples == 1 and (pipeline.model.batch_norm_values or 1) == 1:
         return HARM
-    return SAID if pipeline.num_ranks > 1 and layout.last and min(layout.last) < 2 else NO
+    return MET if pipeline.num_ranks > 1 and layout.last and min(layout.last) < 2 else NO
 
 
 def _say_sync(pipeline: Pipeline, layout: Layout) -> Said:
@@ -372,7 +373,7 @@ DATAPARALLEL_CHUNKS = TailCase(
 def _evened(pipeline: Pipeline, layout: Layout) -> int:
     """The Trainer leaves repeated samples out of what it evaluates and predicts."""
     degree = _duplicates(pipeline, layout)
-    return min(degree, SAID) if pipeline.setup == "trainer" and not trains(pipeline) else degree
+    return min(degree, MET) if pipeline.setup == "trainer" and not trains(pipeline) else degree
 
 
 ACCELERATE_EVEN_BATCHES = TailCase(
@@ -387,7 +388,7 @@ ACCELERATE_EVEN_BATCHES = TailCase(
     ),
     advice="Where that share matters, drop the last step before prepare.",
     remedies=("drop", "size", "smaller"),
-    applies=lambda pipeline: pipeline.setup in ACCELERATE and pipeline.num_ranks > 1,
+    applies=lambda pipeline: pipeline.setup in ACCELERATE_SETUPS and pipeline.num_ranks > 1,
     fires=_evened,
     says=_say_duplicates,
     example=example_of_ranks(1030, 64, "accelerate"),
@@ -430,7 +431,9 @@ ACCELERATE_UNEVEN = TailCase(
     advice="Drop the last step, or let even_batches fill it.",
     remedies=("drop", "even"),
     applies=lambda pipeline: (
-        pipeline.setup in ACCELERATE and not pipeline.even_batches and not dispatches(pipeline)
+        pipeline.setup in ACCELERATE_SETUPS
+        and not pipeline.even_batches
+        and not dispatches(pipeline)
     ),
     fires=_uneven_deal,
     says=_say_uneven_deal,
@@ -459,7 +462,7 @@ ACCELERATE_DISPATCH = TailCase(
     ),
     advice="Drop the last step.",
     remedies=("drop", "fill"),
-    applies=lambda pipeline: pipeline.setup in ACCELERATE and dispatches(pipeline),
+    applies=lambda pipeline: pipeline.setup in ACCELERATE_SETUPS and dispatches(pipeline),
     fires=short,
     says=_say_dispatched,
     example=example_of_ranks(1030, 64, "accelerate", iterable=True),
@@ -494,7 +497,7 @@ ACCELERATE_GATHER_FOR_METRICS = TailCase(
     advice="Give the data set a length, or cut by hand.",
     remedies=("cut",),
     applies=lambda pipeline: (
-        pipeline.setup in ACCELERATE
+        pipeline.setup in ACCELERATE_SETUPS
         and pipeline.stage != "train"
         and pipeline.iterable
         and not dispatches(pipeline)

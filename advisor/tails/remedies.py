@@ -13,7 +13,7 @@ import msgspec
 from ...records import Pipeline
 from .case import RemedyName
 from .conditions import num_shares
-from .pipeline import ACCELERATE, DDP, GLOBAL, KERAS, batch_is, own_size, sampler_of
+from .pipeline import ACCELERATE_SETUPS, DDP_SETUPS, GLOBAL, KERAS, batch_is, own_size, sampler_of
 from .sweeps import clean_first, downwards, is_clean, nearest_clean, outwards
 
 SGD = ("SGD", "sgd", "Nesterov")
@@ -42,7 +42,7 @@ def _model(pipeline: Pipeline, **facts: Any) -> dict[str, Any]:
 def _has_samplers(pipeline: Pipeline) -> bool:
     """Whether each of several ranks has a loader with a sampler of its own."""
     return (
-        pipeline.setup in (*DDP, "lightning")
+        pipeline.setup in (*DDP_SETUPS, "lightning")
         and pipeline.num_ranks > 1
         and not pipeline.rank_batch_sizes
     )
@@ -205,7 +205,7 @@ def _fill(pipeline: Pipeline) -> Changed:
     if pipeline.stage != "train" or pipeline.rank_batch_sizes or pipeline.num_samples is None:
         return
     setup = pipeline.setup
-    if setup in ACCELERATE and pipeline.num_ranks > 1:
+    if setup in ACCELERATE_SETUPS and pipeline.num_ranks > 1:
         name = FILL_TRAINER if setup == "trainer" else FILL_ACCELERATE
         yield name, {"even_batches": True, "dispatch_batches": False}
         return
@@ -222,19 +222,19 @@ def _fill(pipeline: Pipeline) -> Changed:
         yield FILL_DDP, {**padded, "sampler": "distributed"}
 
 
-SIZE = Snippet("take a size without a harmful tail", "batch_size = {batch}")
+CLEAN_SIZE = Snippet("take a size without a harmful tail", "batch_size = {batch}")
 
 
 def _size(pipeline: Pipeline) -> Changed:
     if pipeline.rank_batch_sizes:
         return
     for size in nearest_clean(pipeline):
-        yield SIZE, {"batch_size": size.batch_size}
+        yield CLEAN_SIZE, {"batch_size": size.batch_size}
     for row in filter(is_clean, outwards(pipeline)):
-        yield SIZE, {"batch_size": row.batch_size}
+        yield CLEAN_SIZE, {"batch_size": row.batch_size}
 
 
-SMALLER = Snippet("take a batch size that the data can fill", "batch_size = {batch}")
+SMALLER_BATCH = Snippet("take a batch size that the data can fill", "batch_size = {batch}")
 SMALLER_DROP = Snippet(
     "take a batch size that the data can fill, and drop what is left over",
     "batch_size, drop_last = {batch}, True  # Keras: drop_remainder=True",
@@ -258,7 +258,7 @@ def _smaller(pipeline: Pipeline) -> Changed:
     top = samples if batch_is(pipeline) == "global" else max(1, samples // ranks)
     top = min(top, pipeline.batch_size - 1)
     for row in downwards(pipeline, top):
-        yield SMALLER, {"batch_size": row.batch_size}
+        yield SMALLER_BATCH, {"batch_size": row.batch_size}
     if pipeline.stage == "train":
         dropping = msgspec.structs.replace(pipeline, drop_last=True)
         for row in downwards(dropping, top):
@@ -295,12 +295,14 @@ def _multiple(pipeline: Pipeline) -> Changed:
             yield name, {"batch_size": row.batch_size, "drop_last": True}
 
 
-RANKS = Snippet("use fewer ranks", "num_ranks = {ranks}")
+FEWER_RANKS = Snippet("use fewer ranks", "num_ranks = {ranks}")
 RANKS_TORCHRUN = Snippet(
     "use fewer ranks", "torchrun --nproc-per-node={ranks} train.py  # batch_size={batch}"
 )
-RANKS_LIGHTNING = Snippet("use fewer ranks", "L.Trainer(devices={ranks})  # batch_size={batch}")
-RANKS_DATA_PARALLEL = Snippet(
+FEWER_RANKS_LIGHTNING = Snippet(
+    "use fewer ranks", "L.Trainer(devices={ranks})  # batch_size={batch}"
+)
+FEWER_RANKS_DATA_PARALLEL = Snippet(
     "use fewer GPUs", "torch.nn.DataParallel(model, device_ids=list(range({ranks})))"
 )
 
@@ -312,10 +314,10 @@ def _ranks(pipeline: Pipeline) -> Changed:
         return
     if pipeline.setup == "data-parallel":
         for fewer in range(ranks - 1, 0, -1):
-            yield RANKS_DATA_PARALLEL, {"num_ranks": fewer}
+            yield FEWER_RANKS_DATA_PARALLEL, {"num_ranks": fewer}
         return
-    launched = pipeline.setup in (*DDP, *ACCELERATE)
-    name = RANKS_LIGHTNING if pipeline.setup == "lightning" else RANKS
+    launched = pipeline.setup in (*DDP_SETUPS, *ACCELERATE_SETUPS)
+    name = FEWER_RANKS_LIGHTNING if pipeline.setup == "lightning" else FEWER_RANKS
     name = RANKS_TORCHRUN if launched else name
     for fewer in range(min(ranks - 1, samples // own_size(pipeline)), 0, -1):
         yield name, {"num_ranks": fewer}
@@ -373,7 +375,7 @@ SYNC_LIGHTNING = Snippet(
 
 def _sync(pipeline: Pipeline) -> Changed:
     """Ranks that stop early would hang in the collective of its forward pass."""
-    setups = ("ddp", "distributed-sampler", "lightning", *ACCELERATE)
+    setups = ("ddp", "distributed-sampler", "lightning", *ACCELERATE_SETUPS)
     if pipeline.num_ranks > 1 and pipeline.setup in setups and pipeline.model.batch_norm:
         name = SYNC_LIGHTNING if pipeline.setup == "lightning" else SYNC
         synced = pipeline.model.batch_norm
@@ -418,7 +420,7 @@ def _frozen(pipeline: Pipeline) -> Changed:
         yield FROZEN, _model(pipeline, batch_norm=0)
 
 
-GROUPS = Snippet(
+GROUPS_OF_TWO = Snippet(
     "groups of at least two values",
     ("groups = max(1, math.gcd(32, channels) // 2)\nnorm = torch.nn.GroupNorm(groups, channels)"),
 )
@@ -426,7 +428,7 @@ GROUPS = Snippet(
 
 def _groups(pipeline: Pipeline) -> Changed:
     if pipeline.model.group_norm_values == 1:
-        yield GROUPS, _model(pipeline, group_norm_values=2)
+        yield GROUPS_OF_TWO, _model(pipeline, group_norm_values=2)
 
 
 SPATIAL = Snippet(
@@ -571,7 +573,7 @@ def _together(pipeline: Pipeline) -> Changed:
         yield TOGETHER, {"stops_together": True}
 
 
-JOIN_DIVISOR = Snippet(
+DIVIDE_BY_ACTIVE_RANKS = Snippet(
     "divide by the ranks that still have data: the step keeps its size",
     (
         "with Join([ddp_model], divide_by_initial_world_size=False):\n"
@@ -583,7 +585,7 @@ JOIN_DIVISOR = Snippet(
 
 def _divisor(pipeline: Pipeline) -> Changed:
     del pipeline
-    yield JOIN_DIVISOR, {"divide_by_initial_world_size": False}
+    yield DIVIDE_BY_ACTIVE_RANKS, {"divide_by_initial_world_size": False}
 
 
 JOIN_THROW = Snippet(
@@ -708,7 +710,7 @@ def _validate(pipeline: Pipeline) -> Changed:
     }
     if pipeline.setup == "lightning":
         yield VALIDATE, alone
-    elif pipeline.setup in DDP:
+    elif pipeline.setup in DDP_SETUPS:
         yield VALIDATE_DDP, {**alone, "setup": "dataloader"}
 
 

@@ -15,7 +15,7 @@ from .conditions import HARM
 from .layouts import layout_of
 from .pipeline import check, refuse
 
-NEAR = 0.25
+NEAR_SHARE = 0.25
 """Clean sizes are looked for within this relative distance."""
 MAX_CLEAN = 3
 WHATEVER_THE_SIZE = frozenset(("ddp.no-sampler", "lightning.sampler"))
@@ -23,12 +23,12 @@ WHATEVER_THE_SIZE = frozenset(("ddp.no-sampler", "lightning.sampler"))
 
 
 def row_of(pipeline: Pipeline) -> SweepRow:
-    """What a pipeline meets at its own size; no steps where it trains nothing."""
+    """The cases that a pipeline meets at its own size; no steps where it trains nothing."""
     return _row(pipeline, cases_for(pipeline), pipeline.batch_size)
 
 
 def sweep(pipeline: Pipeline, sizes: Iterable[int]) -> tuple[SweepRow, ...]:
-    """What each size would meet, without words; for thousands of sizes.
+    """The cases that each size would meet, without words; for thousands of sizes.
 
     Raises:
         UsageError: the description contradicts itself.
@@ -82,7 +82,7 @@ def nearest_clean(
     *,
     largest: int | None = None,
     predict: Callable[[int], float] | None = None,
-    near: float = NEAR,
+    near: float = NEAR_SHARE,
     most: int = MAX_CLEAN,
 ) -> tuple[CleanSize, ...]:
     """Sizes near the pipeline's without a harmful tail, the best first; none if it has none itself.
@@ -147,7 +147,7 @@ def why_none_clean(pipeline: Pipeline, *, largest: int | None = None) -> str:
 
 
 def near_by(
-    pipeline: Pipeline, *, largest: int | None = None, near: float = NEAR
+    pipeline: Pipeline, *, largest: int | None = None, near: float = NEAR_SHARE
 ) -> tuple[int, int]:
     """The least and the largest size in which clean ones are looked for."""
     size, high = pipeline.batch_size, round(pipeline.batch_size * (1 + near))

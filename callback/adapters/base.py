@@ -37,12 +37,12 @@ class Adapter:
 
     @property
     def record(self) -> RunRecord | None:
-        """What was measured; `None` before the end."""
+        """The record of the run; `None` before the end."""
         return self._watch.record
 
     @property
     def advice(self) -> Advice | None:
-        """What follows from it; `None` before the end."""
+        """The advice from that record; `None` before the end."""
         return self._watch.advice
 
     def __str__(self) -> str:

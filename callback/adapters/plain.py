@@ -32,7 +32,7 @@ NO_WATCH = (
     "step() was called and no loader was watched, so that neither samples nor steps were timed: "
     "loop over prof.watch(loader)"
 )
-NO_STEP = (
+STEP_NOT_CALLED = (
     "step() was never called, so that no step was timed: call prof.step() after each "
     "optimizer.step()"
 )
@@ -262,13 +262,13 @@ class Watched(Iterable[T]):
 
 
 def _misuse(buffer: EventBuffer) -> list[str]:
-    """What the loop did not tell, so that nothing is timed; none where it told all or nothing."""
+    """Says what the loop forgot to tell, so that no step is timed; else empty."""
     buffer.settle(buffer.now_ns())
     num_steps, num_batches = buffer.core.num_ended, buffer.core.num_micro_batches
     if num_steps and not num_batches:
         return [NO_WATCH]
     if num_batches and not num_steps:
-        return [f"watch() gave {num_batches} batches and {NO_STEP}"]
+        return [f"watch() gave {num_batches} batches and {STEP_NOT_CALLED}"]
     return []
 
 

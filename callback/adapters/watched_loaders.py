@@ -14,7 +14,7 @@ from ..token_count import TokenCount
 
 
 class FetchListener(Protocol):
-    """Told of each fetch of a watched loader."""
+    """Is told of each fetch of a watched loader."""
 
     def fetching(self) -> None:
         """The loop asks for a batch."""

@@ -71,7 +71,7 @@ def _torch(gpus: list[NvmlDevice]) -> list[Check]:
 
 
 def _ask_torch() -> tuple[dict[str, Any] | None, str]:
-    """What torch_check.py printed last, and how its process ended if it did not end well."""
+    """Runs torch_check.py; returns its last line, and how it ended if not well."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _TORCH],

@@ -34,7 +34,7 @@ def start_on(cores: tuple[int, ...]) -> None:
 
 
 def core_masks() -> CoreMasks | None:
-    """What this process and its data workers may run on now; `None` where nobody tells."""
+    """Cores on which this process and its data workers may run now; `None` where nobody tells."""
     from multiprocessing import active_children
 
     if not _at_start:

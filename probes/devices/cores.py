@@ -1,4 +1,4 @@
-"""What the kernel counts about the cores: who ran on them, who took them, how fast they are.
+"""The kernel's counters of the cores: who ran on them, who took them, how fast they are.
 
 Linux only; where a file is missing its part of the snapshot is `None` or empty. One snapshot reads
 a small file for each process of the machine, about 20 us each.
@@ -166,7 +166,7 @@ def _processes() -> dict[int, Process]:
 
 
 def _start_of(path: str) -> bytes:
-    """Of a small file, without what a file object costs."""
+    """Reads the first 4 KiB of a small file, without what a file object costs."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, 4096)

@@ -1,4 +1,4 @@
-"""What CUDA says when it is the GPU itself that failed, and not the script on it.
+"""CUDA's messages of a GPU that failed itself, while the script on it did not.
 
 The texts are those of `cudaGetErrorString`, of NVML's `nvmlErrorString` and of torch, as they stand
 in reports of users; they were not provoked here.
@@ -54,7 +54,7 @@ _TEXTS = (
 
 
 def device_fault(text: str) -> DeviceFault | None:
-    """What of the device failed, by an exception's own words; `None` where they say nothing of it.
+    """Finds the fault of the device in an exception's words; `None` where they tell of none.
 
     >>> device_fault("CUDA error: all CUDA-capable devices are busy or unavailable").what[:7]
     'the GPU'

@@ -1,4 +1,4 @@
-"""What a window needs of a device, and what devices of several kinds have in common."""
+"""The interface of a device to a window, and the parts that devices of several kinds share."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class HostTimeline:
 
 
 def within(limit_bytes: int | None, capacity: int, source: str) -> tuple[int, str]:
-    """What may be used, and who says so: a limit of the user's goes before a larger capacity."""
+    """Bytes that may be used, and who says so: a user's limit goes before a larger capacity."""
     if limit_bytes is not None and limit_bytes < capacity:
         return limit_bytes, "--memory-limit"
     return capacity, source

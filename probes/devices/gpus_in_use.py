@@ -23,7 +23,7 @@ def indices_in_use() -> list[int]:
 
 
 def gpus_in_use() -> tuple[GpuInUse, ...]:
-    """The same, with their UUIDs."""
+    """The GPUs on which torch holds memory for this process, with their UUIDs."""
     return tuple(GpuInUse(index=gpu, uuid=uuid_of(gpu)) for gpu in indices_in_use())
 
 

@@ -56,7 +56,7 @@ def total_bytes() -> int | None:
 
 
 def unused_limit_bytes() -> tuple[int, str] | None:
-    """What limits of this process (`ulimit -d`, `ulimit -v`) still let it have; `None` without."""
+    """Bytes that limits of this process (`ulimit -d`, `ulimit -v`) leave; `None` without any."""
     import resource
 
     limits = []

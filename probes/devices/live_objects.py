@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 MAX_BLOCKS = 30_000_000
-"""Of the interpreter's memory, at least one for each object: with more no list is made."""
+"""Memory blocks of the interpreter, at least one for each object: with more no list is made."""
 MAX_OBJECTS = 3_000_000
-"""That are looked at; more would hold a training up."""
-MAX_S = 2.0
-"""That a look takes; checked between its parts."""
+"""Objects that are looked at, at most; more would hold a training up."""
+MAX_LOOK_S = 2.0
+"""Seconds that a look takes at most; checked between its parts."""
 STRIDE = 1 << 16
 
 
@@ -27,11 +27,11 @@ class LookTooLongError(RuntimeError):
 
 
 class Bound:
-    """What a look may cost.
+    """Bounds on the cost of a look.
 
     Args:
         max_objects, max_blocks: see `MAX_OBJECTS`, `MAX_BLOCKS`.
-        max_s: see `MAX_S`; from now on.
+        max_s: see `MAX_LOOK_S`; from now on.
         clock: seconds.
     """
 
@@ -40,7 +40,7 @@ class Bound:
         *,
         max_objects: int = MAX_OBJECTS,
         max_blocks: int = MAX_BLOCKS,
-        max_s: float = MAX_S,
+        max_s: float = MAX_LOOK_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._max_objects = max_objects

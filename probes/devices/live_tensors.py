@@ -22,9 +22,9 @@ from .live_objects import Bound, objects_of
 
 MOST_NODES = 20_000
 """Nodes of graphs that are counted at most."""
-FEW = 5
-"""So many new tensors are asked what holds them."""
-LONG = 8
+SEARCHED_TENSORS = 5
+"""New tensors whose holder is searched for: each search walks all objects once more."""
+LONG_CONTAINER = 8
 """A container with fewer entries is not what keeps a tensor a step."""
 
 
@@ -52,7 +52,7 @@ class LiveTensors:
         self._before = _look(_live(Bound()))
 
     def since(self, num_steps: int) -> KeptTensors:
-        """What lives more after `num_steps` steps."""
+        """Compares with the look before: what lives more after `num_steps` steps."""
         bound = Bound()
         tensors = _live(bound)
         before, now = self._before, _look(tensors)
@@ -153,7 +153,7 @@ def _holder(new: list[torch.Tensor], ours: set[int], bound: Bound) -> Any:
     """
     found: Counter[int] = Counter()
     holders: dict[int, Any] = {}
-    some = new[:: max(1, len(new) // FEW)][:FEW]
+    some = new[:: max(1, len(new) // SEARCHED_TENSORS)][:SEARCHED_TENSORS]
     for tensor in some:
         for holder in _containers(tensor, {*ours, id(some)}, bound):
             found[id(holder)] += 1
@@ -169,9 +169,9 @@ def _containers(entry: Any, ours: set[int], bound: Bound, depth: int = 2) -> lis
     for holder in gc.get_referrers(entry):
         if id(holder) in ours or not isinstance(holder, list | dict | set | tuple | deque):
             continue
-        if len(holder) >= LONG and not _is_namespace(holder):
+        if len(holder) >= LONG_CONTAINER and not _is_namespace(holder):
             answer.append(holder)
-        elif depth > 1 and len(holder) < LONG and not _is_namespace(holder):
+        elif depth > 1 and len(holder) < LONG_CONTAINER and not _is_namespace(holder):
             answer += _containers(holder, ours, bound, depth - 1)
     return answer
 
@@ -181,7 +181,7 @@ def _is_namespace(holder: Any) -> bool:
 
 
 def _name_of(wanted: Any) -> str:
-    """As the script calls it: a variable of one of its frames, or an attribute."""
+    """The script's name for an object: a variable of one of its frames, or an attribute."""
     if wanted is None:
         return ""
     frame: FrameType | None = sys._getframe()
@@ -219,6 +219,6 @@ def _forget_locals(frame: FrameType) -> None:
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:
-    """What an object of the script's holds in attributes of its own."""
+    """Names and values of an object's own attributes."""
     space = getattr(value, "__dict__", None) if not isinstance(value, type) else None
     return list(space.items()) if isinstance(space, dict) else []

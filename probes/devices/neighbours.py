@@ -1,4 +1,4 @@
-"""What took time from a trial from outside the script, by name, with what removes it.
+"""Causes outside the script that took time from a trial, by name, with what removes them.
 
 Each cause rests on a counter of its own: the CPU time of other processes, the time that a
 hypervisor took, the time that a quota held back, the clock of our core, the number of threads.
@@ -25,7 +25,7 @@ A little is enough to matter: threads that wait for each other at barriers all w
 lost its core.
 """
 STOLEN_CORES = 0.05
-"""So much taken by a hypervisor or held back by a quota is a cause: nobody else takes that."""
+"""Cores' worth of time taken by a hypervisor or a quota that is a cause: nobody else takes that."""
 MIN_WALL_S = 0.05
 MIN_TAKEN_S = 0.05
 """The kernel counts in ticks of 10 ms; fewer than five say nothing."""
@@ -43,7 +43,7 @@ MAX_WORD = 40
 
 
 class Surroundings:
-    """What happens around a trial from this moment on.
+    """Watches what else the machine does around a trial, from this moment on.
 
     Args:
         num_threads: with which the script computes, as torch says; `None` where nobody knows.
@@ -54,7 +54,7 @@ class Surroundings:
         self._before = snapshot()
 
     def causes(self, own: Collection[int] = ()) -> tuple[Cause, ...]:
-        """What took time since then, the most certain causes first; empty where nothing did.
+        """Causes that took time since then, the most certain first; empty without any.
 
         Args:
             own: processes that belong to the trial with all that is below them, besides this
@@ -79,7 +79,7 @@ def causes_between(
     num_threads: int | None,
     num_cores: int,
 ) -> tuple[Cause, ...]:
-    """What took time between two snapshots.
+    """Causes that took time between two snapshots.
 
     Args:
         me: this process.
@@ -124,7 +124,7 @@ class Use:
 
     @property
     def others_s(self) -> float:
-        """What is not ours."""
+        """Core-seconds of all processes but ours."""
         return max(0.0, self.busy_s - self.own_s)
 
 
@@ -290,7 +290,7 @@ def _top(use: Use) -> list[tuple[str, float]]:
 
 
 def _told(name: str, seconds: float, pid: int, most_s: float) -> str:
-    """What an interpreter runs, and its number, where one process of that name is meant."""
+    """Names a process; of an interpreter its script and process id, where one process is meant."""
     if not INTERPRETERS.match(name) or most_s < ONE * seconds:
         return name
     words = command_of(pid)[1:]

@@ -60,7 +60,7 @@ class SpreadProbe:
         )
 
     def reset_peaks(self) -> None:
-        """On all of them."""
+        """Resets the peaks of all devices."""
         for probe in self._probes.values():
             probe.reset_peaks()
 

@@ -282,7 +282,7 @@ _SHARED = (0, 0)
 
 
 def graph_pools_bytes(device: torch.device) -> int | None:
-    """What private pools hold on a GPU; `None` where this torch does not tell."""
+    """Bytes of private pools on a GPU; `None` where this torch does not tell."""
     try:
         return in_private_pools(_segments(), device.index or 0)
     except (RuntimeError, KeyError, TypeError):  # another allocator or torch, a broken context

@@ -20,7 +20,7 @@ _UUID_KINDS = ("GPU-", "MIG-")
 
 
 class Visible(Record, frozen=True, kw_only=True):
-    """What a process may see, in the order in which it numbers them.
+    """GPUs that a process may see, in the order in which it numbers them.
 
     Attributes:
         names: of each, as the variable names it: a number, or a UUID as far as it was typed.
@@ -173,7 +173,7 @@ def _repeated(value: str, word: str) -> Visible:
 
 
 def _first_part(gpu: NvmlDevice) -> NvmlDevice | None:
-    """What a number means: of a partitioned GPU CUDA takes one part."""
+    """The GPU that a number means: of a partitioned one CUDA takes its first part."""
     if not gpu.mig_enabled:
         return gpu
     return gpu.instances[0] if gpu.instances else None

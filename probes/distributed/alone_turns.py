@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 MOST_RANKS = 8
-"""Of more ranks the turns take too long."""
-PATIENCE = 20
-"""So many ordinary steps, and this long at least, a rank waits for the turn of another."""
+"""With more ranks the turns take too long."""
+TURN_PATIENCE = 20
+"""Ordinary steps that a rank waits for the turn of another, but at least `LEAST_PATIENCE_S`."""
 LEAST_PATIENCE_S = 2.0
 TALKS = "the ranks wait for each other in the step itself: none can make one alone"
 
@@ -26,7 +26,7 @@ class Meets(Protocol):
         """Says that this rank is there, without a wait."""
 
     def met(self, time_limit_s: float | None) -> bool | None:
-        """What rank 0 decided, once all ranks have arrived; `None` where they did not in time."""
+        """Rank 0's decision, once all ranks have arrived; `None` where they did not in time."""
 
 
 class AloneTurns:
@@ -77,7 +77,7 @@ class AloneTurns:
             self.unavailable = self.unavailable or TALKS
             return False
         self._turn, self._had_turn = 0, False
-        self._limit_s = max(LEAST_PATIENCE_S, PATIENCE * step_s)
+        self._limit_s = max(LEAST_PATIENCE_S, TURN_PATIENCE * step_s)
         return self._go_on()
 
     def made(self) -> None:

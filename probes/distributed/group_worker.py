@@ -59,17 +59,17 @@ class GroupWorker(RankedWorker):
 
     @property
     def pid(self) -> int:
-        """Of the worker on this rank."""
+        """Process id of the worker on this rank."""
         return self._local.worker.pid
 
     @property
     def versions(self) -> Versions | None:
-        """Of the worker on this rank."""
+        """Versions that the worker on this rank told."""
         return self._local.worker.versions
 
     @property
     def files(self) -> list[FileTouched]:
-        """What the script touched, on any rank."""
+        """Files that the script touched, on any rank."""
         return [*self._local.worker.files, *self._taken_files]
 
     def _start(self) -> None:

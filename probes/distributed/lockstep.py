@@ -1,4 +1,4 @@
-"""The same decision at the same step on every rank: rank 0 takes it for all.
+"""Keeps the ranks in step: all take the decision of rank 0 at the same step.
 
 Lives in the worker. Between two optimizer steps every rank waits until all have arrived, so that
 a measured step begins on all of them together; the wait is outside the measured time.
@@ -57,7 +57,7 @@ class Agreement:
             self._connection.sendall(b"1" if decision and self._leads else b"0")
 
     def met(self, time_limit_s: float | None) -> bool | None:
-        """What rank 0 decided, once all ranks have arrived; `None` where they did not in time.
+        """Rank 0's decision, once all ranks have arrived; `None` where they did not in time.
 
         Args:
             time_limit_s: `None` waits for as long as it takes.

@@ -79,7 +79,7 @@ def _mean_real(parts: Sequence[Turns]) -> tuple[tuple[float | None, ...], ...]:
 
 
 def _tokens_of_ranks(parts: Sequence[Tokens | None], step_s: Spread | None) -> Tokens | None:
-    """What a rank has on average, at the pace of the slowest; `None` unless all ranks count."""
+    """Mean tokens of a rank, at the pace of the slowest; `None` unless all ranks count."""
     known = [part for part in parts if part is not None]
     if len(known) < len(parts) or len({(part.evidence, part.unit) for part in known}) > 1:
         return None
@@ -139,7 +139,7 @@ def _rate(
 
 
 def rank_trial(rank: int, part: Trial) -> RankTrial:
-    """What of one rank's part is kept."""
+    """Keeps the few numbers of one rank's trial that the record holds."""
     return RankTrial(
         rank=rank,
         outcome=part.outcome,

@@ -1,4 +1,4 @@
-"""What the supervisors of several ranks say to each other, and a child to the coordinator.
+"""Messages between the supervisors of several ranks, and from a child to the coordinator.
 
 JSON lines over one TCP connection a rank. The first line of every connection is a `Join` with the
 job's token; who does not know the token is not answered.
@@ -154,7 +154,7 @@ def dial_supervisor(
 
 
 def dial_starter(lockstep: Lockstep) -> Channel:
-    """The same of a rank that the script started itself, on one host with all others."""
+    """Connects a rank that the script started itself; all ranks are on one host."""
     return dial_supervisor(
         lockstep, rank=lockstep.rank, world_size=lockstep.world_size, local_rank=lockstep.rank
     )

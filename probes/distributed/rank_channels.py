@@ -27,12 +27,12 @@ from .messages import (
 
 SLACK_S = 10.0
 """A supervisor is heard this much later than its script may be silent."""
-END_S = 15.0
+SCRIPT_END_S = 15.0
 """Longest wait for a supervisor to end its script."""
 
 
 class Found:
-    """What a rank found, wherever it runs."""
+    """Discovery, device and parallelism of a rank, wherever it runs."""
 
     def __init__(
         self, discovery: Discovery, device: DeviceInfo, parallelism: Parallelism | None
@@ -113,14 +113,14 @@ class RemoteLink:
         return Found(message.discovery, message.device, message.parallelism)
 
     def run(self, order: RunTrial) -> tuple[Trial, Any]:
-        """That rank's part of a trial."""
+        """Runs that rank's part of a trial."""
         self._send(order)
         message = self._reply(self._silence_s)
         assert isinstance(message, ResultThere)
         return message.trial, ()
 
     def run_pairs(self, order: RunPairs) -> RankPairs:
-        """That rank's part of the paired steps."""
+        """Runs that rank's part of the paired steps."""
         self._send(order)
         message = self._reply(self._silence_s)
         assert isinstance(message, PairsThere)
@@ -137,7 +137,7 @@ class RemoteLink:
         """Ends the script there, and waits until it is over."""
         self.kill()
         files: list[FileTouched] = []
-        end_s = time.monotonic() + END_S
+        end_s = time.monotonic() + SCRIPT_END_S
         while self._alive and not self.lost:
             with contextlib.suppress(WorkerGone):
                 message = self._hear(max(0.1, end_s - time.monotonic()))
@@ -152,7 +152,7 @@ class RemoteLink:
         if not self.lost:
             with contextlib.suppress(WorkerGone):
                 self._send(Bye())
-                self._hear(END_S)
+                self._hear(SCRIPT_END_S)
         self._channel.close()
 
     # inside ----------------------------------------------------------------------------------

@@ -25,10 +25,10 @@ from ..process.endings import ENDED, WAITED, WorkerGone
 from ..process.messages import Raised, StepSample
 from ..process.orders import RunPairs, RunTrial, WorkOrder
 from .merged_trial import merged
-from .rank_channels import END_S, Found, Link
+from .rank_channels import SCRIPT_END_S, Found, Link
 from .ranks import Rank
 
-GRACE_S = 3.0
+RANKS_GRACE_S = 3.0
 """After one rank failed the others have so long to say how they fared."""
 MAX_PORTS = 3
 """Ports that are tried in turn where somebody else takes them first."""
@@ -68,17 +68,17 @@ class RankedWorker(ABC):
     @property
     @abstractmethod
     def pid(self) -> int:
-        """Of the process that stands for the script."""
+        """Id of the process that stands for the script."""
 
     @property
     @abstractmethod
     def versions(self) -> Versions | None:
-        """Of that process."""
+        """Versions that this process told."""
 
     @property
     @abstractmethod
     def files(self) -> list[FileTouched]:
-        """What the script touched, on any rank."""
+        """Files that the script touched, on any rank."""
 
     @abstractmethod
     def _links(self) -> list[Link]:
@@ -172,9 +172,9 @@ class RankedWorker(ABC):
         self._busy = set(futures)
         waiting = wait(futures, return_when=FIRST_EXCEPTION).not_done
         if waiting:
-            wait(waiting, timeout=GRACE_S)
+            wait(waiting, timeout=RANKS_GRACE_S)
             self._kill_all()
-            wait(waiting, timeout=END_S)
+            wait(waiting, timeout=SCRIPT_END_S)
         self._busy = set()
         gone: dict[int, WorkerGone] = {}
         for link, future in zip(links, futures, strict=True):
@@ -193,7 +193,7 @@ class RankedWorker(ABC):
     def _wait_for_busy(self) -> None:
         """Interrupted in the middle of a call: its threads come first."""
         if self._busy:
-            wait(self._busy, timeout=END_S)
+            wait(self._busy, timeout=SCRIPT_END_S)
             self._busy = set()
 
     def _note(self, loops: list[Found]) -> None:
@@ -240,7 +240,7 @@ _CONSEQUENCES = (
     "failed to recv",
     "gloo",
 )
-"""What collectives say when another rank is gone, lower case."""
+"""Messages of collectives when another rank is gone, in lower case."""
 
 _ORDER = ("out_of_memory", "exception", "crashed", "no_step", "script_ended", "hung")
 
@@ -255,7 +255,7 @@ def cause_of(gone: Mapping[int, WorkerGone]) -> tuple[int, WorkerGone]:
 
 
 def with_rank(rank: int, gone: WorkerGone) -> WorkerGone:
-    """The same, saying which rank it was."""
+    """Returns the failure with its rank in the detail."""
     return WorkerGone(gone.outcome, f"rank {rank}: {gone.detail}", gone.message)
 
 

@@ -181,17 +181,17 @@ class SelfStarted(RankedWorker):
 
     @property
     def pid(self) -> int:
-        """Of the process that started the ranks."""
+        """Id of the process that started the ranks."""
         return self._worker.pid
 
     @property
     def versions(self) -> Any:
-        """Of the process that started the ranks."""
+        """Versions that the process which started the ranks told."""
         return self._worker.versions
 
     @property
     def files(self) -> list[FileTouched]:
-        """What the script touched, in any of its processes."""
+        """Files that the script touched, in any of its processes."""
         told = (file for link in self._attached for file in link.listener.files)
         return [*self._worker.files, *told]
 

@@ -111,7 +111,7 @@ class _Starter:
         path += [environment["PYTHONPATH"]] if environment.get("PYTHONPATH") else []
         return {
             **environment,
-            hook.VARIABLE: f"{named[0]}:{self._plan}",
+            hook.STEERED_RANK: f"{named[0]}:{self._plan}",
             "PYTHONPATH": os.pathsep.join(path),
         }
 

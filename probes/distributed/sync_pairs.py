@@ -64,7 +64,7 @@ class PairWindow:
         self._clock = clock
         self._turns = turns
         self._kind: Kind = "compute"
-        self._stretch = LONG
+        self._stretch = LONG_STRETCH
         self._left = self._stretch.num_steps
         self._step = 0
         self._pairs = 0
@@ -134,7 +134,9 @@ class PairWindow:
             short, shortest = (
                 self._agree(step_s < limit_s) for limit_s in (SHORT_STEP_S, SHORTEST_STEP_S)
             )
-            self._stretch = SHORTEST if shortest else SHORT if short else LONG
+            self._stretch = (
+                SHORTEST_STRETCH if shortest else SHORT_STRETCH if short else LONG_STRETCH
+            )
             self._begin("whole")
             return False
         if warm:
@@ -154,7 +156,7 @@ class PairWindow:
             model.require_backward_grad_sync = True
 
     def result(self) -> RankPairs:
-        """What this rank measured."""
+        """The pairs of steps that this rank measured."""
         unavailable: dict[str, str] = {}
         exposed = tuple(self._exposed)
         if len(exposed) != len(self._whole):
@@ -244,11 +246,11 @@ class Stretch(NamedTuple):
         return self.num_first + self.num_counted + 1
 
 
-LONG = Stretch(1, 1)
-SHORT = Stretch(2, 4)
-SHORTEST = Stretch(4, 12)
-"""Of shorter steps more are made: what is done between two stretches would be a part of them, and
-the scheduler moves processes once in some milliseconds."""
+LONG_STRETCH = Stretch(1, 1)
+SHORT_STRETCH = Stretch(2, 4)
+SHORTEST_STRETCH = Stretch(4, 12)
+"""Stretches have more steps where steps are short: else what is done between two stretches would be
+a part of them, and the scheduler moves processes once in some milliseconds."""
 
 SHORT_STEP_S, SHORTEST_STEP_S = 0.05, 0.01
 """Steps below these seconds are short, or the shortest."""

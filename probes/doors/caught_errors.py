@@ -1,4 +1,4 @@
-"""What a loop swallows: batches go in, no optimizer steps, and the script says nothing.
+"""Exceptions that a loop swallows: batches go in, no optimizer steps, and the script is silent.
 
 While it looks on, the interpreter tells of every exception that passes a frame of the script, so
 that one which the loop catches and forgets can still be named.

@@ -31,8 +31,8 @@ from typing import Any
 from ...records import SourceLine
 from ..source.call_site import shown_path
 
-NAMES = ("workload", "make", "step")
-"""Looked for in a module where none is named."""
+DECLARED_NAMES = ("workload", "make", "step")
+"""Names that are looked for in a module where none is given."""
 DEFAULT_SIZE = 8
 EXAMPLE = "def make(batch_size): ... return step, with def step(): ... inside."
 
@@ -122,9 +122,9 @@ def load(spec: str, *, module: bool) -> Workload:
         if not hasattr(loaded, name):
             raise WorkloadError(f"{source} holds no {name}.", f"It holds {_names(loaded)}.")
         return Workload(getattr(loaded, name), name, beside=loaded)
-    declared = next((candidate for candidate in NAMES if hasattr(loaded, candidate)), None)
+    declared = next((candidate for candidate in DECLARED_NAMES if hasattr(loaded, candidate)), None)
     if declared is None:
-        wanted = f"{source} declares no workload: none of {', '.join(NAMES)} is in it."
+        wanted = f"{source} declares no workload: none of {', '.join(DECLARED_NAMES)} is in it."
         raise WorkloadError(wanted)
     return Workload(getattr(loaded, declared), declared, beside=loaded)
 

@@ -250,7 +250,8 @@ def optimizer_of(model: Any, learning_rate: float | None) -> OptimizerInfo:
 
 
 def replicas_of(keras: Any, model: Any) -> tuple[str, int]:
-    """What spreads a batch over devices, and how many: `DataParallel` of JAX, a tf strategy.
+    """The class that spreads a batch over devices (JAX's `DataParallel`, a tf strategy), their
+    number.
 
     Empty and 1 where one device trains, or where nobody knows.
     """

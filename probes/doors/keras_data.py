@@ -1,4 +1,4 @@
-"""What the script gave `Model.fit`, cut so that every batch has the size that is asked for."""
+"""The data that the script gave `Model.fit`, cut so that every batch has the size asked for."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from .keras_data import FitData
 from .protocols import StepListener
 
 KERAS_SIZE = 32
-"""What `fit` takes where no batch_size is given (Keras 3)."""
-DISCOVERY_STEPS = 3
+"""Batch size that `fit` takes where none is given (Keras 3)."""
+KERAS_DISCOVERY_STEPS = 3
 ENDLESS = 1 << 30
 
 
@@ -127,7 +127,7 @@ class FitRun:
         self._num_batches += 1
         step_s, self._batch_started_s = now - self._batch_started_s, now
         self._listener.discovering(self._num_batches)
-        if self._num_batches >= DISCOVERY_STEPS:
+        if self._num_batches >= KERAS_DISCOVERY_STEPS:
             self._found = True
             probe, device = probe_of(self._call.keras, self._call.model, self._limit_bytes)
             self._tell_found(probe, device, max(1, steps), step_s)

@@ -402,7 +402,7 @@ class LoaderDoor:
 
 
 def order_options() -> tuple[tuple[BatchOrder, str], ...]:
-    """What the frameworks that the script imported call these orders; nothing is imported here."""
+    """Options of the imported frameworks for these orders; nothing is imported here."""
     options: dict[BatchOrder, str] = {}
     if "transformers.trainer" in sys.modules:
         arguments = getattr(

@@ -74,7 +74,7 @@ class LoaderOrKerasDoor:
         return self._present.meter
 
     def parameters(self) -> list[torch.Tensor]:
-        """What the optimizers of torch train."""
+        """Parameters that torch's optimizers train."""
         return self._present.parameters()
 
     def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:

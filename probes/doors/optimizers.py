@@ -69,7 +69,8 @@ class Optimizers:
         return ordinal
 
     def ordinal_of(self, optimizer: Any) -> int:
-        """Of one that steps; a copy, maybe where one was that is gone, gets its own."""
+        """Number of an optimizer that steps; one that was not seen before, such as a copy, gets its
+        own."""
         ordinal = self._ordinals.get(id(optimizer))
         if ordinal is None or self._made[ordinal].there() is not optimizer:
             return self.add(optimizer)
@@ -93,7 +94,7 @@ class Optimizers:
         }
 
     def parameters(self, ordinals: Iterable[int]) -> list[Tensor]:
-        """What these train, in their order."""
+        """Parameters that these optimizers train, in their order."""
         return [
             parameter
             for ordinal in sorted(ordinals)

@@ -17,9 +17,9 @@ from ..source.call_site import user_call_site
 from .optimizers import ScriptUpdate
 
 SHOWN_VALUES = 256
-"""Of each parameter, at most so many are compared."""
-MOST_NODES = 200_000
-"""Of a graph, so many are looked at; a model of any size has fewer."""
+"""Values of each parameter that are compared, at most."""
+MOST_LEAF_NODES = 200_000
+"""Nodes of a graph that are looked at, at most; a model of any size has fewer."""
 MOST_PASSES = 1000
 """Passes without an update after which those that come are looked at as if they were the first."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -27,7 +27,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class OwnUpdates:
-    """Told of every backward pass and fetch; gives an update where the script has made one.
+    """Finds the script's own updates, told of every backward pass and fetch.
 
     Attributes:
         num_passes: backward passes since somebody set it to 0.
@@ -126,11 +126,11 @@ def _are_trained(inputs: Any) -> bool:
 
 
 def _leaves_of(outputs: Iterable[Any]) -> list[torch.Tensor]:
-    """What gradients of these accumulate in."""
+    """Tensors in which the gradients of these outputs accumulate."""
     queue = [getattr(output, "grad_fn", None) for output in outputs]
     seen: set[Any] = set()
     leaves = []
-    while queue and len(seen) < MOST_NODES:
+    while queue and len(seen) < MOST_LEAF_NODES:
         node = queue.pop()
         if node is None or node in seen:
             continue

@@ -1,4 +1,4 @@
-"""What a door and the trial runner know of each other."""
+"""The interface between a door and the trial runner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .caught_errors import CaughtErrors
 from .script_watch import ScriptWatch
 
 Aside = Callable[[], AbstractContextManager[None]]
-"""What the fetch of a batch runs in."""
+"""Makes the context in which a batch is fetched."""
 BatchSubstitute = Callable[[Any, int | None, BatchSizeReader], Any]
 """A batch, its samples and what knows where it carries them, to what the script gets instead."""
 
@@ -63,7 +63,8 @@ class FoundLoop:
 
     @property
     def num_queued(self) -> int:
-        """The same where they are several; one is taken up by the steps before those that count."""
+        """Batches ahead of their steps where there are several; the steps before those that count
+        take one."""
         return self.num_ahead if self.num_ahead > 1 else 0
 
 
@@ -81,7 +82,7 @@ class Door(Protocol):
         """
 
     def resize(self, batch_size: int) -> None:
-        """The same inside a trial whose sizes take turns."""
+        """Changes the size inside a trial whose sizes take turns."""
 
     def inputs(self) -> InputSize | None:
         """How the batches of the trial that ends now varied; `None` where nothing tells."""
@@ -91,7 +92,7 @@ class Door(Protocol):
         """Is told of the batches that go to the script; `None` where they do not pass here."""
 
     def parameters(self) -> list[torch.Tensor]:
-        """What the optimizers train."""
+        """Parameters that the optimizers train."""
 
     def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:
         """The script gets what `substitute` makes of each batch. False where that is no choice.
@@ -109,7 +110,7 @@ class ScriptDoor(Door, Protocol):
 
     @property
     def watch(self) -> ScriptWatch:
-        """Told of the loaders and optimizers that the script makes."""
+        """The watch that is told of the loaders and optimizers that the script makes."""
 
     @property
     def in_control(self) -> bool:
@@ -162,7 +163,7 @@ class StepListener(Protocol):
         """An optimizer stepped on a batch of another loader, whose size is the script's own."""
 
     def no_step(self, num_fetches: int, caught_errors: CaughtErrors) -> None:
-        """So many batches of the asked size went in, and no optimizer stepped.
+        """The loop took `num_fetches` batches of the asked size, and no optimizer stepped.
 
         Args:
             caught_errors: what the script caught meanwhile and kept to itself.

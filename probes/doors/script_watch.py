@@ -1,4 +1,4 @@
-"""What a script makes and does with torch: its loaders, its optimizers, its training cycles."""
+"""Watches a script's use of torch: its loaders, its optimizers, its training cycles."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATIENCE_CYCLES = 12
 
 
 class ScriptWatch:
-    """Told of whatever the script makes; every door has one.
+    """Is told of whatever the script makes; every door has one.
 
     Args:
         arguments: the script's command line.
@@ -226,7 +226,7 @@ class ScriptWatch:
         self._cycle_started_s = now
 
     def forget_cycles(self) -> None:
-        """What was counted so far says nothing: cycles are looked for anew."""
+        """Looks for cycles anew: the counts so far say nothing."""
         self.cycles = CycleFinder()
 
     @property

@@ -62,7 +62,7 @@ def usual_steps(seen: Mapping[int, int]) -> int | None:
 
 
 class CycleFinder:
-    """Told of fetches and steps; says when a whole training cycle has been seen.
+    """Finds a whole training cycle, told of fetches and steps.
 
     Attributes:
         last_steps: steps in the last cycle. Of several optimizers the one that made the fewest

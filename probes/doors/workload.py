@@ -158,7 +158,7 @@ def discovery_of(
     native_step_s: float,
     door: Door = "workload",
 ) -> Discovery:
-    """What is known of a workload after its first steps."""
+    """Describes a workload after its first steps."""
     source = LoaderInfo(
         ordinal=0,
         place=workload.place,

@@ -1,4 +1,4 @@
-"""What a variant changes of the script's model and optimizers, and back again."""
+"""Changes the script's model and optimizers for a variant, and back again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .other_optimizers import OtherOptimizer
 
 
 class Changes:
-    """What is changed now.
+    """The changes that are in force now.
 
     Args:
         trained: parameters that the script trains.
@@ -127,7 +127,7 @@ def _frozen(parameters: Iterable[torch.Tensor]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _kept_gradients() -> Iterator[None]:
-    """As in the later micro-batches of a step: the gradients of those before are still there."""
+    """Keeps the gradients of earlier micro-batches, as the later ones of a step find them."""
     classes: tuple[Any, ...] = (Optimizer, nn.Module)
     was = [each.zero_grad for each in classes]
 

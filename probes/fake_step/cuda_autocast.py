@@ -35,18 +35,18 @@ AS_GIVEN = (
     *("replication_pad2d", "replication_pad3d", "quantile", "quantile.scalar", "nanquantile"),
     *("nanquantile.scalar", "trace"),
 )
-"""What the CPU runs in fp32 and CUDA does not."""
+"""Operations that autocast runs in fp32 on the CPU and not on CUDA."""
 TO_FP32 = (
     *("prod", "prod.dim_int", "softmax.int", "log_softmax.int", "cumprod", "cumsum"),
     *("linalg_vector_norm", "linalg_matrix_norm", "sum", "sum.dim_IntList"),
 )
 """AT_FORALL_FP32_SET_OPT_DTYPE: they get fp32 as the type of their result where none is given."""
 PROMOTED = ("addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "tensordot")
-"""Of AT_FORALL_PROMOTE, those that the CPU leaves as they are: they take the widest type given."""
+"""Those of AT_FORALL_PROMOTE that the CPU leaves as they are: they take the widest type given."""
 KEY = "AutocastCPU"
 
 _library: list[Any] = []
-"""What is registered goes when its library does."""
+"""Keeps the library alive: its registrations end with it."""
 
 
 def use_cuda_autocast() -> None:
@@ -70,7 +70,7 @@ def use_cuda_autocast() -> None:
 
 
 def _operation(name: str) -> Any:
-    """Of torch's by its name; `None` if this torch has none."""
+    """Finds an operation of torch by its name; `None` if this torch has none."""
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
 

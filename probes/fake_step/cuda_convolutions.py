@@ -16,8 +16,8 @@ from typing import Any, Final
 import torch
 
 TIMES_INPUT: Final = {True: 4, False: 8}
-"""What is assumed: so many times the input, with channels last and without: there cuDNN turns the
-input round first."""
+"""Bytes that the search takes, in multiples of the input, an assumption: with channels last, and
+without, where cuDNN turns the input round first."""
 NARROW = (torch.float16, torch.bfloat16)
 """Types that tensor cores multiply in these kernels."""
 FIRST: Final = {"convolution": 0, "convolution_backward": 1}
@@ -27,7 +27,7 @@ GROUPS: Final = {"convolution": 8, "convolution_backward": 9}
 
 
 def search_of(name: str, args: Sequence[Any]) -> tuple[Any, ...]:
-    """What cuDNN tries all kernels for, once for each; empty where it tries none.
+    """Identifies a convolution whose kernels cuDNN tries, once for each; empty where it tries none.
 
     After that torch empties its cache of memory, which the search may have filled.
     """

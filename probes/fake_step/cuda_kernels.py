@@ -90,7 +90,7 @@ def _attention(  # noqa: PLR0917  as torch has them
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """By the kernel that CUDA would choose (aten/src/ATen/native/transformers/attention.cpp)."""
+    """Computes by CUDA's choice of kernel (aten/src/ATen/native/transformers/attention.cpp)."""
     device = query.device.type
     if torch.is_autocast_enabled(device):
         narrow = torch.get_autocast_dtype(device)
@@ -143,7 +143,7 @@ def _flash(
 
 
 def _bias(mask: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor) -> Any:
-    """What the efficient kernel adds to the scores."""
+    """The mask as the efficient kernel adds it to the scores."""
     if mask is None:
         return None
     if mask.dtype is torch.bool:

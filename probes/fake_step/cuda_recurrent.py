@@ -41,7 +41,7 @@ KINDS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN, "rnn_relu": RNN}
 
 
 class Sizes(NamedTuple):
-    """Of one call.
+    """Sizes of one call of a recurrent layer.
 
     Attributes:
         rows: T x B; of packed sequences, the steps of all of them.

@@ -15,10 +15,11 @@ from typing import Any, Final
 import torch
 
 NUM_SMS, SM_THREADS, WARP = 108, 2048, 32
-"""Of an A100. Devices with fewer multiprocessors take less."""
+"""Multiprocessors, threads of each, and threads of a warp of an A100. Devices with fewer
+multiprocessors take less."""
 MAX_THREADS: Final = 512
 MIN_VALUES, MAX_VALUES = 16, 256
-"""Of a thread."""
+"""Values that one CUDA thread reduces, at least and at most."""
 WIDEST: Final = 4
 """Outputs that a thread makes at once."""
 REDUCTIONS: Final = frozenset({"sum", "mean", "amax", "amin"})

@@ -99,7 +99,7 @@ class FakeSteps:
         return settled
 
     def next_step(self) -> None:
-        """What is counted from here on is of one step."""
+        """Begins a step: what is counted from here on is of it."""
         self._input = 0
         self._roles.clear()
         self._owners.clear()
@@ -117,7 +117,7 @@ class FakeSteps:
 
     @property
     def num_held(self) -> int:
-        """So many requests, the first, are of what lived before the last step."""
+        """How many of the requests, the first ones, are for what lived before the last step."""
         return self._num_held
 
     @property
@@ -145,7 +145,7 @@ class FakeSteps:
 
     @property
     def blocks(self) -> str:
-        """That can be checkpointed; see `CheckpointedBlocks.names`."""
+        """Names of blocks that can be checkpointed; see `CheckpointedBlocks.names`."""
         return self._checkpointed.names
 
     @property
@@ -160,7 +160,7 @@ class FakeSteps:
 
     @property
     def requests(self) -> tuple[int, ...]:
-        """Of the last step; see `StorageCount`."""
+        """Requests for memory of the last step; see `StorageCount`."""
         return tuple(self._count.requests)
 
     @property
@@ -199,7 +199,7 @@ class FakeSteps:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """What runs in it computes as usual."""
+        """Code that runs in it computes as usual."""
         on = self._entered is not None
         self.leave()
         yield
@@ -221,7 +221,7 @@ class FakeSteps:
         return peak_of(requests, grown) <= self._count.peak_bytes
 
     def trial(self, batch_size: int) -> FakeTrial:
-        """What the last step took."""
+        """Memory of the last step."""
         self._settled, self._last_size = True, batch_size
         states = self._note_states()
         for parameter in self._parameters:
@@ -263,7 +263,7 @@ class FakeSteps:
             self._entered.enter_context(self._autocast)
 
     def _origin(self) -> Origin:
-        """Of a tensor that begins to live."""
+        """Finds where a tensor that begins to live was made."""
         origin = origin_here(in_optimizer=self._depth > 0)
         logits = self._count.number_of_key(origin.loss_input)
         if logits is not None:
@@ -271,7 +271,7 @@ class FakeSteps:
         return origin
 
     def _change(self, variant: Variant) -> None:
-        """What the steps of the variant before held goes, what this one holds comes."""
+        """Drops what the steps of the last variant held, and counts what this one holds."""
         before = [*self._parameters, *_counted_states(self._states())]
         gone = self._changes.gone
         with self._count.fakes, self._count:
@@ -328,7 +328,7 @@ class FakeSteps:
         return gradients
 
     def _note_states(self) -> list[torch.Tensor]:
-        """Of the optimizers that stepped; most keep one of each parameter."""
+        """Returns the states of the optimizers that stepped; most keep one for each parameter."""
         states = []
         for each in self._states():
             for key, state in each.items():
@@ -338,12 +338,12 @@ class FakeSteps:
         return states
 
     def _numbers_of(self, tensors: Iterable[torch.Tensor]) -> list[int]:
-        """Of the requests for these, each once."""
+        """Returns the numbers of the requests for these tensors, each once."""
         numbers = (self._count.number_of(tensor) for tensor in tensors)
         return list(dict.fromkeys(number for number in numbers if number is not None))
 
     def _note(self, tensors: Iterable[torch.Tensor], role: PeakRole, owner: Any = None) -> None:
-        """What these are for.
+        """Notes the role of these tensors.
 
         Args:
             owner: parameter to which they belong.
@@ -366,7 +366,7 @@ def _counted_states(states: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def _changed(variant: Variant) -> tuple[object, ...]:
-    """What is changed of the model or of the optimizers."""
+    """Words the change of the model or of the optimizers."""
     layers = variant.lora_rank, variant.lora
     ranks = variant.ranks, variant.ranks > 1 and variant.bf16
     return variant.optimizer, variant.accumulates, *layers, *ranks

@@ -1,4 +1,4 @@
-"""What a script reads out of a fake tensor, which has no values.
+"""Numbers for a script that reads a fake tensor, which has no values.
 
 Logging and stopping rules read a loss, a norm, a count of right answers. They get a number that
 keeps them going. A whole number that may decide a shape gets none: the step is refused.
@@ -90,7 +90,7 @@ def _is_read_whole(out: torch.Tensor, name: str) -> bool:
 
 
 def make_readable() -> None:
-    """What torch refuses of a fake tensor reads such a number too, for the rest of the process."""
+    """Lets such numbers be read from fake tensors where torch refuses, until the process ends."""
     FakeTensor.__format__ = _formatted  # type: ignore[assignment, method-assign]
     FakeTensor.numpy = _array  # type: ignore[assignment, method-assign]
     for name in ("item", "__float__"):
@@ -98,7 +98,7 @@ def make_readable() -> None:
 
 
 _reading: set[Any] = set()
-"""What was put into torch's place already."""
+"""Methods that were put in torch's place already."""
 
 
 def _read_anyway(native: Any) -> Any:
@@ -120,7 +120,7 @@ def _read_anyway(native: Any) -> Any:
 
 
 def _formatted(tensor: FakeTensor, spec: str) -> str:
-    """As torch formats its own tensors."""
+    """Formats a fake tensor as torch formats its own."""
     return object.__format__(tensor, spec) if tensor.dim() else format(tensor.item(), spec)
 
 

@@ -100,7 +100,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         return self._run(func, args, kwargs)
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Of an operation on tensors of this rank alone."""
+        """Runs an operation on tensors of this rank alone."""
         tensors = tensors_of((*args, *kwargs.values()))
         if _are_values(tensors):
             with torch.utils._python_dispatch._disable_current_modes():

@@ -1,4 +1,4 @@
-"""What operations on fake tensors return, remembered by the shapes of what they are given.
+"""Results of operations on fake tensors, remembered by the shapes of their inputs.
 
 A model repeats its blocks, and a step repeats the one before it: most operations of a step were
 made before, on tensors of the same shapes. torch keeps such a memory as well. Its look-ups take
@@ -16,9 +16,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 MOST = 100_000
-"""Remembered: shapes that never come again are not to fill the memory."""
+"""Results that are remembered: shapes that never come again are not to fill the memory."""
 NAMESPACES = ("aten", "fsdp")
-"""Whose operations do nothing beside what they return."""
+"""Namespaces whose operations do nothing beside what they return."""
 SIMPLE = {int, float, bool, str, type(None)}
 SIMPLE |= {torch.dtype, torch.device, torch.layout, torch.memory_format}
 """Kinds of arguments that are what their values say."""
@@ -27,7 +27,7 @@ OWN_TAGS = {
     torch.Tag.data_dependent_output,
     torch.Tag.dynamic_output_shape,
 }
-"""Of operations that change the shape of what they are given, or look into it."""
+"""Tags of operations that change the shape of their inputs, or whose output depends on values."""
 CONSTANTS = ("lift", "lift_fresh", "lift_fresh_copy", "_local_scalar_dense")
 """Operations on tensors whose contents the mode knows."""
 UNKNOWN: Any = object()
@@ -54,7 +54,7 @@ class _View(NamedTuple):
 
 
 _Part = _Fresh | _View | int | None
-"""What is returned; a number stands for the tensor itself that was given."""
+"""One returned tensor; a number stands for the input itself at that place."""
 
 
 class KnownOutputs:
@@ -75,7 +75,7 @@ class KnownOutputs:
         )
 
     def run(self, func: Any, args: Any, kwargs: Any, make: Callable[..., Any] | None = None) -> Any:
-        """What the operation returns.
+        """Returns the result of the operation.
 
         Args:
             make: called with `args` and `kwargs` where that is not known; the operation itself if
@@ -141,7 +141,7 @@ class KnownOutputs:
     def _noted(
         self, out: Any, asked: tuple[Any, ...], args: Any, kwargs: Any
     ) -> tuple[type | None, tuple[_Part, ...]] | None:
-        """What tells the output; `None` where only a run of the operation does."""
+        """Describes the result so that it can be made again; `None` where only running it tells."""
         key: list[Any] = list(asked[:2])
         given: list[FakeTensor] = []
         told = self._describe(args, key, given) and self._describe_named(kwargs, key, given)
@@ -230,7 +230,7 @@ def tensors_of(arguments: Iterable[Any]) -> list[torch.Tensor]:
 
 @cache
 def name_of(func: Any) -> str:
-    """Of an operation, without its namespace if that is torch's own, and without its overload."""
+    """Name of an operation, without its overload and without torch's own namespace."""
     name: str = func.name()
     return name.removeprefix("aten::").split(".")[0]
 

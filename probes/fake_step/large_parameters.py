@@ -24,11 +24,11 @@ from .known_outputs import KnownOutputs, name_of, tensors_of
 from .storage_count import is_shared
 
 REAL_BYTES = 64 << 20
-"""Of parameters and buffers that are real: small models are left alone."""
+"""Bytes of parameters and buffers that stay real, so that small models are left alone."""
 LEAST_NUMBERS = 1 << 16
 """Smaller tensors are always real."""
 MOST_FRAMES = 12
-"""Between a module's constructor and torch's function that makes a tensor."""
+"""Frames between a module's constructor and torch's function that makes a tensor, at most."""
 DEVICE = torch.ops.prim.device.default
 ITEM, CONVERSIONS = "_local_scalar_dense", ("_to_copy", "detach")
 
@@ -81,7 +81,7 @@ class LargeParameters(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return cls.current is not None and cls.current._made_any
 
     def start(self) -> None:
-        """On for the rest of the process, in this thread, but for pauses."""
+        """Starts it for the rest of the process, in this thread, but for pauses."""
         LargeParameters.current = self
         # Fake tensors are made of tensors inside a step, whose gradients nobody wants.
         warnings.filterwarnings("ignore", message=r"The \.grad attribute of a Tensor that is not")
@@ -98,7 +98,7 @@ class LargeParameters(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return True
 
     def go_on(self) -> None:
-        """On again."""
+        """Ends a pause."""
         self.__enter__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -64,5 +64,5 @@ class LargeTensors:
 
 @cache
 def _use_of(name: str) -> TensorUse | None:
-    """What an operation is for; `None` for all others."""
+    """The use that an operation makes of a tensor; `None` for all other operations."""
     return next((use for use, starts in _USES.items() if name.startswith(starts)), None)

@@ -30,7 +30,7 @@ def live_tensors(
     step: int,
     refused: BaseException | None = None,
 ) -> HeldTensors:
-    """What lives on a device now: parameters, gradients, optimizer state, all other tensors.
+    """Sums what lives on a device now: parameters, gradients, optimizer state, all other tensors.
 
     Found among the objects of the process, each storage counted once. On CUDA the allocator tells
     what is held beyond them.

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """What this rank holds of a tensor that several ranks share; any other tensor itself."""
+    """The part of a tensor that this rank holds; any tensor that is not shared itself."""
     if type(tensor) is FakeTensor:  # most of all
         return tensor
     held: torch.Tensor = getattr(tensor, "_local_tensor", tensor)  # a DTensor's
@@ -20,7 +20,7 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def parts_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """In whose storages it lies: its own, or those of the places and values of a sparse one."""
+    """Tensors in whose storages it lies: itself, or the places and values of a sparse one."""
     held = local_part(tensor)
     if held.layout is torch.sparse_coo:
         with torch.utils._python_dispatch._disable_current_modes():

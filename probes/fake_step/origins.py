@@ -43,7 +43,7 @@ class Origin(NamedTuple):
 
 
 def origin_here(*, in_optimizer: bool) -> Origin:
-    """Of a tensor that the code which calls this is about to return.
+    """Finds the origin of a tensor that the code which calls this is about to return.
 
     Args:
         in_optimizer: whether an optimizer steps; a closure that it calls has gradients enabled.
@@ -87,7 +87,7 @@ def _tells_nothing(file: Any) -> bool:
 
 @lru_cache(maxsize=4096)
 def _kind_of(file: str, function: str) -> Kind | None:
-    """What it means that a function of a file runs; `None`: nothing."""
+    """The kind of work that a function of a file shows; `None` if it shows none."""
     if function == "_call_impl" and file == _CALL:
         return "module"
     if file == _FUNCTIONS and _is_loss(function):

@@ -15,7 +15,7 @@ LEAST_NUMBERS = 4096
 
 
 class Steps(Protocol):
-    """What updates parameters."""
+    """An object that updates parameters, as optimizers do."""
 
     state: Any
 
@@ -65,11 +65,11 @@ KINDS: dict[str, Callable[[list[torch.Tensor]], Steps]] = {
     "SGD with momentum": lambda parameters: SGD(parameters, lr=1e-2, momentum=0.9),
     "SGD": lambda parameters: SGD(parameters, lr=1e-2),
 }
-"""By the names of records.OptimizerKind."""
+"""Optimizers by the names of records.OptimizerKind."""
 
 
 def fill_history(optimizer: Optimizer) -> None:
-    """What L-BFGS keeps of the steps before it, as much as it ever will.
+    """Gives L-BFGS as much history of earlier steps as it ever keeps.
 
     It looks at values to decide what it keeps, and grows over as many steps as its history has.
     """
@@ -114,13 +114,13 @@ class OtherOptimizer:
 
     @property
     def states(self) -> list[Any]:
-        """Of the steps so far."""
+        """States of the stand-in optimizers after the steps so far."""
         return [other.state for other in self._others.values()]
 
     def before(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """What a hook before the step of the script's optimizer returns."""
+        """Steps in place of the script's optimizer; returns what a hook before its step has to."""
         closure = kwargs.get("closure") if len(args) < 2 else args[1]
         if closure is None:
             self._step(optimizer)

@@ -1,4 +1,4 @@
-"""What lives at the peak of a step, from the requests for memory."""
+"""Tensors that live at the peak of a step, from the requests for memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROLES: Mapping[str, PeakRole] = {
 
 
 class PeakParts(NamedTuple):
-    """What lives at the peak; see `FakeTrial`."""
+    """Memory at the peak by its parts; see `FakeTrial`."""
 
     at_peak: dict[PeakRole, int]
     places: tuple[PeakPlace, ...]
@@ -79,7 +79,7 @@ def peak_parts(
 def role_of(
     number: int, origins: Sequence[Origin | None], roles: Mapping[int, PeakRole]
 ) -> PeakRole:
-    """What the n-th request is for."""
+    """The role of the n-th request's memory."""
     origin = origins[number - 1]
     if number in roles:
         return roles[number]

@@ -59,7 +59,7 @@ class ShardedModel:
         }
         """The sharded parameter for each that was there before, by its id."""
         self.gone = list(before.values())
-        """What was there before; it is kept for `remove`, a rank would not hold it."""
+        """Parameters from before, kept for `remove`; a rank would not hold them."""
         self._native_shapes = _uncounted_shapes()
 
     def remove(self) -> None:

@@ -25,7 +25,7 @@ NUMBERS = (int, float, bool, type(None))
 
 
 def local_update(func: Any, args: Any, kwargs: Any, run: Callable[[Any, Any], Any]) -> Any:
-    """What the operation returns if it is such an update, else `NotImplemented`.
+    """Makes such an update on the local parts; `NotImplemented` for any other operation.
 
     Args:
         run: makes the operation on parts, of other arguments and keywords.

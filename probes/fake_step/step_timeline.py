@@ -1,4 +1,4 @@
-"""What lived while a step ran, from the requests for memory."""
+"""Memory over the course of a step, from the requests for memory."""
 
 from __future__ import annotations
 

@@ -92,11 +92,11 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._request(key, size, None)
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
-        """Of its storage in `requests`; `None` if it takes nothing."""
+        """Number of a tensor's storage in `requests`; `None` if it takes no memory."""
         return self._numbers.get(parts_of(tensor)[-1].untyped_storage()._cdata)
 
     def number_of_key(self, key: int) -> int | None:
-        """The same by the address of the storage, its `_cdata`."""
+        """Number of the storage with this address (its `_cdata`) in `requests`."""
         return self._numbers.get(key)
 
     def _count(self, tensor: torch.Tensor) -> None:
@@ -163,7 +163,7 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _count_all(self, out: Any) -> None:
-        """What an operation returned."""
+        """Counts all tensors that an operation returned."""
         if isinstance(out, torch.Tensor):
             self._count(out)
         elif out is not None:

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 
 def _packed(given: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> Any:
-    """Of `pack_padded_sequence`: the steps of all sequences, and how many take part in each."""
+    """Output of `pack_padded_sequence`: steps of all sequences, how many take part in each."""
     samples, steps = given.shape[:2] if batch_first else (given.size(1), given.size(0))
     with torch.utils._python_dispatch._disable_current_modes():
         known = torch.full((samples,), steps) if isinstance(lengths, FakeTensor) else lengths
@@ -34,7 +34,7 @@ def _aligned(
     *_rest: Any,
     **_named: Any,
 ) -> Any:
-    """Of a CTC loss: it keeps the score of each place of each target at each step."""
+    """Output of a CTC loss: it keeps the score of each place of each target at each step."""
     steps, samples = scores.shape[:2]
     longest = targets.size(-1)
     if isinstance(target_lengths, (list, tuple)):
@@ -48,7 +48,7 @@ def _aligned(
 
 
 def _sparse(like: torch.Tensor, num: int, *, merged: bool) -> Any:
-    """With so many entries, of the shape and type of another."""
+    """Makes a sparse tensor with so many entries, of the shape and type of another."""
     values, places = like._values(), like._indices()
     made: Any = torch.sparse_coo_tensor(
         places.new_empty((places.size(0), num)),
@@ -78,13 +78,14 @@ BOUNDED: dict[str, Callable[..., Any]] = {
     "_ctc_loss": _aligned,
     "sparse_mask": _taken,
 }
-"""By the name of the operation: what it returns of its arguments."""
+"""Functions that make the results of operations, by the operation's name."""
 OF_SPARSE: dict[str, Callable[..., Any]] = {"_coalesce": _merged, "clone": _copied}
-"""The same where its first argument is sparse: torch's own forms lose the entries."""
+"""Results of operations whose first argument is sparse, by name: torch's own forms lose the
+entries."""
 
 
 def bounded(name: str, args: Any) -> Callable[..., Any] | None:
-    """What makes the result of an operation of such a kind; `None` for all others."""
+    """The function that makes the result of such an operation; `None` for all others."""
     found = BOUNDED.get(name)
     if found is None and name in OF_SPARSE and args[0].layout is torch.sparse_coo:
         return OF_SPARSE[name]

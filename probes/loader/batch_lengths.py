@@ -11,11 +11,13 @@ import torch
 from .batch_parts import CannotCutError, Empty, changed
 from .batch_structure import Path
 
-NO_LENGTH = "no part of a batch is known to have a length: there are no token ids of a sample each"
+NO_BATCH_LENGTH = (
+    "no part of a batch is known to have a length: there are no token ids of a sample each"
+)
 
 
 def lengthened(batch: Any, carriers: Mapping[Path, int], length: int, empty: Empty) -> Any:
-    """The same samples with another length, for a step whose numbers mean nothing.
+    """Returns the samples with another length, for a step whose numbers mean nothing.
 
     The length is that of most parts of whole numbers. Every axis of that length changes, but for
     the one of the samples. Whole numbers come again and again, other tensors have no contents.
@@ -36,7 +38,7 @@ def lengthened(batch: Any, carriers: Mapping[Path, int], length: int, empty: Emp
 
     changed(batch, carriers, note)
     if not lengths:
-        raise CannotCutError(NO_LENGTH)
+        raise CannotCutError(NO_BATCH_LENGTH)
     own, _ = lengths.most_common(1)[0]
 
     def change(value: Any, axis: int) -> Any:

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from .batch_structure import MAX_DEPTH, Path, paths
+from .batch_structure import BATCH_DEPTH, Path, paths
 
 Change = Callable[[Any, int], Any]
-"""What carries samples along an axis, to what takes its place."""
+"""Replaces a part of a batch, given the part and the axis along which it carries samples."""
 Empty = Callable[[torch.Tensor, list[int]], torch.Tensor]
 
 NO_CARRIER = "no part of a batch is known to hold its samples one by one"
@@ -77,7 +77,7 @@ def uneven_carriers(batch: Any, other: Any, num_samples: int) -> dict[Path, int]
 def scaled_to(
     num_samples: int, own: int, batch: Any, carriers: Mapping[Path, int], empty: Empty
 ) -> Any:
-    """The same as `grown_to` by such carriers, each in proportion; the object is a copy.
+    """Grows a batch as `grown_to` does, but by such carriers, each in proportion; returns a copy.
 
     Whole numbers that come again are counted on: they are places of nodes or graphs, unless there
     is one for each sample.
@@ -112,7 +112,7 @@ def tensors_in(batch: Any) -> list[torch.Tensor]:
 
 
 def _tensors(batch: Any) -> Iterator[tuple[Path, torch.Tensor]]:
-    for path, leaf in paths(batch, (), MAX_DEPTH):
+    for path, leaf in paths(batch, (), BATCH_DEPTH):
         if isinstance(leaf, torch.Tensor):
             yield path, leaf
 

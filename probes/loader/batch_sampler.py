@@ -1,4 +1,4 @@
-"""What stands in for a batch sampler: batches of indices of any size, for ever."""
+"""Stands in for a batch sampler: batches of indices of any size, for ever."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_SKIPPED = 1000
 
 
 class Demand(Protocol):
-    """What is asked of a loader at the moment.
+    """The size that a loader is asked for at the moment.
 
     Attributes:
         iterable: its samples come as a stream, whatever indices are drawn.
@@ -79,7 +79,7 @@ class SteeredBatchSampler(BatchSampler):
 
     @property
     def handle(self) -> Demand:
-        """Whose sizes it takes."""
+        """The handle whose sizes it takes."""
         return self._handle
 
     def __len__(self) -> int:
@@ -339,6 +339,6 @@ def names_size(batch_sampler: Any) -> bool:
 
 
 def pop_issue(iterator: Any) -> tuple[int | None, int] | None:
-    """What the batch that an iterator yielded last was asked to be, and its samples."""
+    """The size asked of the batch that an iterator yielded last, and its samples."""
     issues = getattr(iterator, "_sampler_iter", None)
     return issues.issued.popleft() if isinstance(issues, Issues) and issues.issued else None

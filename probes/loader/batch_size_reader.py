@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from .batch_structure import MAX_DEPTH, MAX_LEAVES, Counted, Path, counted, lists, paths
+from .batch_structure import BATCH_DEPTH, MAX_LEAVES, Counted, Path, counted, lists, paths
 
 Axis = tuple[int, int]
 """Position of a leaf in the batch, and the axis of its shape."""
 _ITEMS = 2
-"""In place of an axis: the length of a list with an item for each sample."""
+"""Stands in place of an axis: the length of a list with an item for each sample."""
 DRAWN = "drawn"
 """Proof of a batch that is somewhat smaller than what was fetched from the dataset for it."""
 
@@ -122,7 +122,7 @@ def falls_short(num_samples: int, num_drawn: int) -> bool:
 
 def leaves(value: Any) -> Iterator[Any]:
     """Tensors and lists of plain values inside a batch."""
-    return (leaf for _, leaf in islice(paths(value, (), MAX_DEPTH), MAX_LEAVES))
+    return (leaf for _, leaf in islice(paths(value, (), BATCH_DEPTH), MAX_LEAVES))
 
 
 def _leaf(batch: Any, path: Path) -> Any:
@@ -148,7 +148,7 @@ def _short_cut(path: Path, axis: int, leaf: Any) -> Callable[[Any], int]:
 
 
 def _axes(batch: Any) -> Iterator[tuple[Axis, int, Path]]:
-    for position, (path, leaf) in enumerate(paths(batch, (), MAX_DEPTH)):
+    for position, (path, leaf) in enumerate(paths(batch, (), BATCH_DEPTH)):
         if position >= MAX_LEAVES:
             return
         shape = getattr(leaf, "shape", None)

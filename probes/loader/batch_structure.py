@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 MAX_LEAVES = 64
-MAX_DEPTH = 6
+BATCH_DEPTH = 6
 IMAGE_CHANNELS = (1, 3, 4)
 """First axis of a single image of three axes."""
 
@@ -75,7 +75,7 @@ def _parallel(
     axes = [
         int(leaf.shape[0]) if hasattr(leaf, "shape") else len(leaf)
         for _, items in rows
-        for _, leaf in paths(items, (), MAX_DEPTH)
+        for _, leaf in paths(items, (), BATCH_DEPTH)
     ]
     if not axes or len(set(axes)) > 1 or any(map(_has_numbers, rows[0][1])):
         return path
@@ -84,7 +84,7 @@ def _parallel(
         return path if length == num_samples else "axis"
     beside = {
         int(leaf.shape[0]) if hasattr(leaf, "shape") else len(leaf)
-        for way, leaf in paths(batch, (), MAX_DEPTH)
+        for way, leaf in paths(batch, (), BATCH_DEPTH)
         if not any(way[: len(prefix)] == prefix for prefix, _ in rows)
     }
     if (length in beside) != (inside in beside):

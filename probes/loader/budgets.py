@@ -21,16 +21,16 @@ from .sample_lengths import SampleLengths
 
 FACTOR = 2
 """Budgets are tried with so many times as much."""
-GROWTH = (1.5, 2.7)
+GROWTH_RANGE = (1.5, 2.7)
 """Samples of a batch grow so much then, whole sequences being what fills it."""
 LOOKED_AT = 64
 """Batches from which it is told whether they follow a budget."""
 MAX_CUT = 4000
 """Batches that were cut before, of which a rule is looked for."""
-FULL = 0.95
+FULL_BATCHES_SHARE = 0.95
 """Share of the batches that one more sequence would take over the budget, under a rule."""
 MIN_BATCHES = 4
-DEEPEST = 3
+SETTINGS_DEPTH = 3
 BY_RULE = "rule"
 
 
@@ -104,7 +104,7 @@ def budget_of(native: Any, lengths: SampleLengths, *, is_list: bool = True) -> B
 
 
 def axis_of(parameter: str) -> SizeAxis:
-    """What a budget counts, by its name."""
+    """The unit that a budget counts, by its name."""
     if "frame" in parameter:
         return "frames"
     if "duration" in parameter or "second" in parameter:
@@ -114,7 +114,7 @@ def axis_of(parameter: str) -> SizeAxis:
 
 def settings(native: Any) -> Iterator[tuple[Any, str]]:
     """Settings that may be budgets: of a sampler, of those that it wraps and of its own parts."""
-    yield from _settings(native, DEEPEST, set())
+    yield from _settings(native, SETTINGS_DEPTH, set())
 
 
 def _settings(owner: Any, depth: int, met: set[int]) -> Iterator[tuple[Any, str]]:
@@ -187,7 +187,7 @@ def _by_argument(native: Any) -> Budget | None:
 def _grows(before: float | None, after: float | None) -> bool:
     if before is None or after is None:
         return False
-    return GROWTH[0] <= after / before <= GROWTH[1]
+    return GROWTH_RANGE[0] <= after / before <= GROWTH_RANGE[1]
 
 
 def _mean_length(native: Any) -> float | None:
@@ -250,7 +250,7 @@ def _is_sorted(arranged: Sequence[Sequence[Any]], table: dict[Any, int]) -> bool
     """Whether the lengths of batches hardly overlap: their samples were sorted first."""
     ranges = [sorted((table[batch[0]], table[batch[-1]])) for batch in arranged]
     apart = [max(one[0], two[0]) >= min(one[1], two[1]) for one, two in pairwise(ranges)]
-    return sum(apart) >= FULL * len(apart)
+    return sum(apart) >= FULL_BATCHES_SHARE * len(apart)
 
 
 def _bounds(
@@ -269,7 +269,7 @@ def _bounds(
         for batch, after in pairwise(cut)
     ]
     over = sorted(cost for cost in beyond if cost > least)
-    if len(over) < FULL * len(beyond):
+    if len(over) < FULL_BATCHES_SHARE * len(beyond):
         return None
     return least, over[0] - 1
 

@@ -18,10 +18,10 @@ from ...records import CHOSEN_STEPS, ChosenBatch, LengthCensus, LengthChoice
 from .cycled_dataset import CycledDataset
 from .sample_lengths import SampleLengths, measure
 
-NEAR = 50
-"""Of the samples in order of length such a part counts as being of one length."""
+LENGTH_PARTS = 50
+"""One part in so many of the samples, in order of length, counts as being of one length."""
 MOST_BATCHES = 20_000
-"""Of one pass of a batch sampler so many are looked at."""
+"""Batches of one pass of a batch sampler that are looked at, at most."""
 MOST_KINDS = 400
 """Lengths that a census keeps apart; of more, neighbours below the longest are joined upwards."""
 KEPT_APART = 100
@@ -30,7 +30,7 @@ MOST_KEPT = 256
 
 
 class ChosenBatches:
-    """What a trial begins with.
+    """Batches of chosen samples with which a trial begins.
 
     Attributes:
         used: the batches that it began with; `None` where it began as the script would.
@@ -132,7 +132,7 @@ class ChosenBatches:
             return []
         width = size
         if self._length != "longest":
-            width = min(size, -(-len(order) // NEAR))
+            width = min(size, -(-len(order) // LENGTH_PARTS))
         place = {"longest": 0, "median": (len(order) - width) // 2}.get(self._length, -width)
         some = order[place:][:width]
         if is_budget:
@@ -148,7 +148,7 @@ def band_of(ordered: Sequence[int], length: LengthChoice, size: int) -> tuple[in
         size: samples of a batch; of many only a part of all that counts as of one length.
     """
     num = len(ordered)
-    width = min(size, -(-num // NEAR))
+    width = min(size, -(-num // LENGTH_PARTS))
     place = {"shortest": 0, "median": (num - width) // 2}.get(length, num - width)
     return ordered[place], ordered[place + width - 1]
 

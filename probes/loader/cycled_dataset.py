@@ -27,7 +27,7 @@ class CycledDataset(IterableDataset[Any]):
         return self._dataset
 
     def starting_with(self, first: Sequence[Any], times: int) -> CycledDataset:
-        """The same with another batch before its own samples."""
+        """Returns the data set with other samples before its own."""
         return CycledDataset(self._dataset, first, times)
 
     def __iter__(self) -> Iterator[Any]:

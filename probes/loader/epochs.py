@@ -11,10 +11,10 @@ import contextlib
 from typing import Any
 
 _GIVEN = "_batchadvisor_given"
-"""Of the iterator that the script holds: batches that it gave in this epoch."""
+"""Attribute of the script's iterator: batches that it gave in this epoch."""
 AT_THE_END = 4
-"""So few batches beyond its end, batches ahead of their steps among them, an epoch's end is why the
-script failed."""
+"""A script that fails at most so many batches beyond an epoch's end fails because of the end;
+batches fetched ahead of their steps are among them."""
 
 
 class Epochs:

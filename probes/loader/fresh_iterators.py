@@ -8,7 +8,7 @@ from .cycled_dataset import CycledDataset
 
 
 def renewed(loader: Any, iterator: Any, inner: Any) -> Any:
-    """What the script's iterator reads from now on.
+    """Makes the script's iterator read from a fresh one from now on, and returns that.
 
     Args:
         loader: `None` where it is gone.
@@ -30,7 +30,8 @@ def renewed(loader: Any, iterator: Any, inner: Any) -> Any:
 
 
 def renewed_over(stream: CycledDataset, loader: Any, iterator: Any, inner: Any) -> Any:
-    """The same over another stream; a pass that the script begins later has none of its first."""
+    """Makes the iterator read another stream; a pass that the script begins later has none of its
+    first samples."""
     loader.__dict__["dataset"] = stream
     fresh = renewed(loader, iterator, inner)
     loader.__dict__["dataset"] = stream.starting_with((), 0)

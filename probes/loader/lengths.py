@@ -46,7 +46,7 @@ class Lengths:
         self._num_batches += 1
 
     def take(self, *, chosen: bool = False) -> InputSize | None:
-        """What the trial's batches were like; `None` where they have no tensors or do not vary.
+        """Sizes of the trial's batches; `None` where they have no tensors or do not vary.
 
         Args:
             chosen: its samples were chosen by length, so that it may not see them vary.

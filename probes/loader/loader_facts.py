@@ -1,4 +1,4 @@
-"""What a DataLoader says of itself: its batch size, its samples, its last batch, its sampler."""
+"""Facts that a DataLoader tells: its batch size, its samples, its last batch, its sampler."""
 
 from __future__ import annotations
 

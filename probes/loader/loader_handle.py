@@ -30,7 +30,7 @@ from .taken_sizes import batches_of_a_sampler, how_taken
 
 
 class LoaderHandle:
-    """What we know of one DataLoader, and the size we ask of it.
+    """Our facts about one DataLoader, and the size that we ask of it.
 
     Attributes:
         asked: samples per batch, `None` for the script's own.
@@ -124,7 +124,7 @@ class LoaderHandle:
             self.native = self.batch_size = self.budget.own
 
     def name_budget(self, parameter: str, own: int) -> None:
-        """What the script calls its budget, and how large it is there."""
+        """Notes the name of the script's budget, and its own value."""
         assert self.budget is not None
         own_name = self.budget.parameter or parameter
         self.budget = msgspec.structs.replace(self.budget, parameter=own_name, own=own)
@@ -137,7 +137,7 @@ class LoaderHandle:
 
     @property
     def _native(self) -> Any:
-        """What the stand-in stands for, `None` without one."""
+        """The sampler that our stand-in replaced; `None` without one."""
         loader = self._loader()
         if loader is None:
             return None
@@ -229,7 +229,7 @@ class LoaderHandle:
         self.chosen.begin(length or ("longest" if self._worst_case else ""), batches_a_step)
 
     def inputs(self) -> InputSize | None:
-        """What the batches of the trial were like that ends now."""
+        """Sizes of the batches of the trial that ends now."""
         used, loader = self.chosen.used, self._loader()
         inputs = self.lengths.take(chosen=used is not None)
         if used is None or inputs is None or loader is None:

@@ -19,9 +19,9 @@ MAX_SHAPES = 16
 """Tensors of a step whose shapes are kept."""
 MAX_NODES = 64
 """Nodes of the autograd graph that are looked at behind a loss."""
-DEPTH = 4
-"""Of lists, mappings and objects in what a module is given; PyTorch Geometric's graphs are so deep.
-"""
+INPUT_DEPTH = 4
+"""Levels of lists, mappings and objects that are searched for tensors in a module's inputs; PyTorch
+Geometric's graphs need them."""
 
 
 class ModelInputs:
@@ -48,7 +48,7 @@ class ModelInputs:
 
     @property
     def entered(self) -> Entered | None:
-        """What the step trained on so far; `None` where nothing was seen."""
+        """Shapes that the step trained on so far; `None` where nothing was seen."""
         if not (self._inputs or self._loss):
             return None
         return Entered(
@@ -81,7 +81,7 @@ class ModelInputs:
         self._depth += 1
         if self._told_at or not torch.is_grad_enabled():
             return
-        for _, leaf in islice(paths(inputs, (), DEPTH), MAX_LEAVES):
+        for _, leaf in islice(paths(inputs, (), INPUT_DEPTH), MAX_LEAVES):
             if isinstance(leaf, torch.Tensor) and leaf.dim():
                 self._told_at = self._depth
                 self._add(tuple(leaf.shape))

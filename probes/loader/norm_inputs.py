@@ -1,4 +1,4 @@
-"""What the normalisation layers of the running model see: values per channel that a sample gives.
+"""Counts the values per channel that one sample gives to the model's normalisation layers.
 
 Looked at with forward pre-hooks on the layers while a few native steps run; then they are gone.
 """
@@ -22,11 +22,13 @@ _CHECKED = (
     instancenorm._InstanceNorm,
     normalization.GroupNorm,
 )
-MAX_SHAPES = 10_000
+MAX_LOOK_SHAPES = 10_000
 """Inputs remembered in one look; a model of any size has fewer."""
-NOT_SEEN = "no normalisation layer was called in the steps looked at"
+NORMS_NOT_SEEN = "no normalisation layer was called in the steps looked at"
 UNEVEN = "samples give a normalisation layer different numbers of values"
-COMPILED = "torch.compile runs this script's code, and a look at its layers would compile it anew"
+NO_LOOK_COMPILED = (
+    "torch.compile runs this script's code, and a look at its layers would compile it anew"
+)
 
 
 class NormInputs:
@@ -85,7 +87,7 @@ class NormInputs:
                 + counts.group_norm
                 + counts.instance_norm
             )
-            reason = COMPILED if self._compiled else NOT_SEEN
+            reason = NO_LOOK_COMPILED if self._compiled else NORMS_NOT_SEEN
             return counts, reason if needed else ""
         model = _models_of(parameters)
         model.update((id(layer), layer) for layer, _ in seen)
@@ -104,7 +106,7 @@ class _Look:
         if self._seen is None:
             return
         shape = getattr(inputs[0], "shape", None) if inputs else None
-        if shape is not None and layer.training and len(self._seen) < MAX_SHAPES:
+        if shape is not None and layer.training and len(self._seen) < MAX_LOOK_SHAPES:
             self._seen.append((layer, tuple(int(length) for length in shape)))
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 FRAMES_TO_THE_LOADER = 10
 """Calls between a fetch and the loop over the loader, at most."""
-ACCELERATE = "accelerate.data_loader"
+ACCELERATE_LOADERS = "accelerate.data_loader"
 LIGHTNING = ("lightning.pytorch.loops.fetchers", "pytorch_lightning.loops.fetchers")
 
 
@@ -23,7 +23,7 @@ def reads_ahead() -> bool:
         if frame is None:
             return False
         module = frame.f_globals.get("__name__")
-        if module == ACCELERATE:
+        if module == ACCELERATE_LOADERS:
             code = frame.f_code
             if code.co_name == "__iter__" and "next_batch" in code.co_varnames:
                 return True

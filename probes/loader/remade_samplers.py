@@ -18,7 +18,7 @@ from torch.utils.data import Sampler
 
 _PARAMETER = "batch_size"
 BUDGET_NAME = re.compile(r"token|frame|duration|second|budget|batch_bins|capacity|max_len")
-"""What a setting is called that bounds a batch by the lengths of its samples."""
+"""Names of settings that bound a batch by the lengths of its samples."""
 _LOOKED_AT = 64
 """Batches from which it is told whether a batch sampler follows a size."""
 
@@ -41,7 +41,7 @@ def remember(sampler: Sampler[Any], args: tuple[Any, ...], named: dict[str, Any]
 
 
 def arguments_of(sampler: Any) -> dict[str, Any]:
-    """What a batch sampler was made with; empty where its making was not seen."""
+    """Arguments that a batch sampler was made with; empty where its making was not seen."""
     bound = _bound(sampler)
     return {} if bound is None else dict(bound.arguments)
 

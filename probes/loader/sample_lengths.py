@@ -17,9 +17,17 @@ SCAN_S = 20.0
 """Samples are loaded for their lengths up to so many, for at most so long."""
 CHECKED = 16
 """Samples that are loaded to see whether a list of lengths is one."""
-NAMES = ("lengths", "seq_lengths", "sequence_lengths", "seq_lens", "sizes", "durations", "lens")
+LENGTH_ATTRIBUTES = (
+    "lengths",
+    "seq_lengths",
+    "sequence_lengths",
+    "seq_lens",
+    "sizes",
+    "durations",
+    "lens",
+)
 """Attributes under which batch samplers and data sets keep the lengths of their samples."""
-NO_LENGTH = "a sample has no length before the collate function ran"
+NO_SAMPLE_LENGTH = "a sample has no length before the collate function ran"
 STOPPED = "loading the samples for their lengths took too long"
 
 
@@ -62,7 +70,7 @@ class SampleLengths:
         for number, sample in enumerate(islice(stream, looked_at)):
             length = measure(sample)
             if length is None:
-                self.why = NO_LENGTH
+                self.why = NO_SAMPLE_LENGTH
                 return []
             self.by_index[number] = length
             # The number breaks ties: samples have no order.
@@ -109,7 +117,7 @@ class SampleLengths:
             return None
         length = measure(fetch(self._dataset, index))
         if length is None:
-            self.why = NO_LENGTH
+            self.why = NO_SAMPLE_LENGTH
             return None
         self.by_index[index] = length
         return length
@@ -167,7 +175,7 @@ def _declared(dataset: Any, samplers: Sequence[Any]) -> list[int] | None:
     if not num:
         return None
     for owner in (*samplers, dataset):
-        for name in NAMES:
+        for name in LENGTH_ATTRIBUTES:
             numbers = _whole(getattr(owner, name, None), num)
             if numbers is not None and _are_lengths(dataset, numbers):
                 return numbers

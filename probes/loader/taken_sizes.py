@@ -33,7 +33,7 @@ class Taken(NamedTuple):
 def how_taken(
     native: Any, size: int, num_samples: int, lengths: SampleLengths | None, *, is_list: bool = True
 ) -> Taken:
-    """By its attribute, by being made anew, by a budget, or not at all.
+    """Finds how a sampler takes sizes: by its attribute, made anew, by a budget, or not at all.
 
     Args:
         size: of its own batches.

@@ -38,7 +38,7 @@ def count_tokens(batch: Any, pad_id: int | None = None) -> BatchTokens | None:
 
 
 def tokens_in(parts: Sequence[Part], pad_id: int | None = None) -> BatchTokens | None:
-    """As `count_tokens`, of the parts of a batch that were set aside."""
+    """Counts as `count_tokens` does, in the parts of a batch that were set aside."""
     for sign in _SIGNS:
         counted = sign(parts)
         if counted is not None:
@@ -80,7 +80,7 @@ _SIGNS: tuple[Callable[[Sequence[Part]], BatchTokens | None], ...] = (
 
 
 def _with_trained(counted: BatchTokens, parts: Sequence[Part]) -> BatchTokens:
-    """With the positions that have a label which counts, where labels are one a position."""
+    """Adds the positions that have a label which counts, where there is a label for each."""
     ids = ids_of(parts)
     if ids is None:
         return counted

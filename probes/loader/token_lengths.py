@@ -101,7 +101,7 @@ def _carries(part: Part, num_samples: int) -> bool:
 
 
 def _whole_numbers(part: Part) -> list[int] | None:
-    """Of a list or a tensor of one axis."""
+    """Returns the whole numbers of a list or of a tensor with one axis; else `None`."""
     if isinstance(part.value, list):
         return part.value if all(type(item) is int for item in part.value) else None
     if part.value is None or len(part.shape) != 1 or part.content != "integers":

@@ -16,7 +16,7 @@ from .token_parts import Part, parts_of
 
 MIXED = "batches differ in what tells their padding"
 MIN_WIDTHS = 3
-"""So many widths of batches, each that of the longest sequence, are no chance."""
+"""Different widths of batches, each equal to the longest sequence, that are no chance."""
 PADDED: frozenset[TokenEvidence] = frozenset(
     {
         "attention mask",
@@ -29,7 +29,7 @@ PADDED: frozenset[TokenEvidence] = frozenset(
 )
 """Evidence of batches whose rows hold a sequence each, and padding."""
 MAX_SHOWN = 200
-"""Of the lengths that were counted so many are kept, evenly spaced in their order."""
+"""Lengths that are kept of all that were counted, evenly spaced in their order."""
 MAX_FAILURES = 3
 """After so many batches whose parts could not be read, nothing is tried any more."""
 
@@ -114,7 +114,7 @@ class TokenMeter:
 
     @property
     def evidence(self) -> TokenEvidence | None:
-        """What tells the padding; `None` where some batch, or all together, show no sequences."""
+        """Evidence of the padding; `None` where some batch, or all together, show no sequences."""
         sure = [batch.evidence for batch in self._batches if self._is_sure(batch)]
         if not sure or self._num_unknown or 2 * len(sure) < len(self._batches):
             return None
@@ -130,7 +130,7 @@ class TokenMeter:
 
     @property
     def unit(self) -> Literal["tokens", "time steps"]:
-        """What a position holds."""
+        """The unit of a position."""
         return self._batches[0].unit if self._batches else "tokens"
 
     @property
@@ -147,7 +147,7 @@ class TokenMeter:
 
     @property
     def padding_share(self) -> float | None:
-        """Of the positions of all batches."""
+        """Padding as a share of the positions of all batches, 0..1; `None` where unknown."""
         positions = _sum([batch.positions for batch in self._batches])
         real = None if self.why_no_real else _sum([batch.real for batch in self._batches])
         return 1 - real / positions if positions and real is not None else None
@@ -182,7 +182,7 @@ class TokenMeter:
         )
 
     def _evenly(self, count: int) -> tuple[int, ...]:
-        """So many of the lengths, evenly spaced in their order; each stands for as many."""
+        """Picks `count` of the lengths, evenly spaced in order; each stands for equally many."""
         num = sum(self._lengths.values())
         wanted = [((2 * place + 1) * num) // (2 * count) for place in range(count)]
         shown: list[int] = []

@@ -13,9 +13,9 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 MAX_PARTS = 24
-MAX_DEPTH = 3
+TOKEN_DEPTH = 3
 MAX_ITEMS = 32
-"""Of a list so many items are looked at while a step is timed."""
+"""Items of a list that are looked at while a step is timed, at most."""
 MASK_NAMES = ("attention_mask", "input_mask")
 """1 where a token is real."""
 PADDING_NAMES = ("key_padding_mask", "src_key_padding_mask")
@@ -52,7 +52,7 @@ class Part(NamedTuple):
 def parts_of(batch: Any) -> list[Part]:
     """Parts of a batch in their order, at most `MAX_PARTS`."""
     parts: list[Part] = []
-    for name, value in _walk("", batch, MAX_DEPTH):
+    for name, value in _walk("", batch, TOKEN_DEPTH):
         parts.append(_part(name, value))
         if len(parts) == MAX_PARTS:
             break

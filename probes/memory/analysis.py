@@ -8,12 +8,12 @@ from ...records import SnapshotDevice
 from .replay import History
 from .snapshot import Event, Segment, Snapshot
 from .state import state_of
-from .steps import MIN_STEPS, growth_of, steps_of
+from .steps import MIN_STEP_ENDS, growth_of, steps_of
 
-RECORD = "torch.cuda.memory._record_memory_history(max_entries=100_000)"
-TOLERATED = 0.01
+RECORD_HISTORY = "torch.cuda.memory._record_memory_history(max_entries=100_000)"
+TOLERATED_MISMATCHES = 0.01
 """Share of the events that the blocks may contradict before the history is not believed."""
-RECORD_STACKS = f'{RECORD[:-1]}, stacks="python")'
+RECORD_STACKS = f'{RECORD_HISTORY[:-1]}, stacks="python")'
 
 
 def devices_of(snapshot: Snapshot) -> tuple[SnapshotDevice, ...]:
@@ -29,7 +29,7 @@ def devices_of(snapshot: Snapshot) -> tuple[SnapshotDevice, ...]:
 
 
 def notes_of(snapshot: Snapshot) -> tuple[str, ...]:
-    """What to know before the numbers are believed."""
+    """Notes to read before the numbers are believed."""
     notes = []
     if not snapshot.segments and not any(snapshot.traces):
         notes.append("the snapshot is empty: torch had no memory on any GPU")
@@ -51,7 +51,10 @@ def _device(snapshot: Snapshot, number: int, segments: list[Segment]) -> Snapsho
     if number < len(snapshot.traces):
         events = snapshot.traces[number]
     if not any(event.action == "alloc" for event in events):
-        why = f"the snapshot has no history of allocations; before the training, call {RECORD}"
+        why = (
+            "the snapshot has no history of allocations; before the training, call "
+            f"{RECORD_HISTORY}"
+        )
         reasons = dict.fromkeys(("peak", "growth", "timeline"), why)
         failed = History(events, segments).out_of_memory() if events else None
         return msgspec.structs.replace(
@@ -65,14 +68,15 @@ def _device(snapshot: Snapshot, number: int, segments: list[Segment]) -> Snapsho
     own = [note for note in snapshot.annotations if note.device == number]
     steps, source = steps_of(events, own or snapshot.annotations, history.active)
     reasons = {}
-    told = history.mismatches <= TOLERATED * len(events)
+    told = history.mismatches <= TOLERATED_MISMATCHES * len(events)
     if not told:
         reasons = dict.fromkeys(("peak", "growth", "timeline"), history.doubt)
     elif history.mismatches:
         reasons["history"] = history.doubt
     if told and not steps:
         reasons["growth"] = (
-            f"fewer than {MIN_STEPS} steps can be told apart in the history: growth cannot be told"
+            f"fewer than {MIN_STEP_ENDS} steps can be told apart in the history: "
+            "growth cannot be told"
         )
     return msgspec.structs.replace(
         state,

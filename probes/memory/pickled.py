@@ -30,7 +30,7 @@ _LONG = rb"\x8a(?:" + b"|".join(b"\\x%02x.{%d}" % (length, length) for length in
 """LONG1: integers of up to 64 bits; those that fill all of them have a byte more for the sign."""
 _INTEGER = rb"(?:K.|M..|J.{4}|" + _LONG + b")"
 _FRAME = rb"\x95.{8}"
-"""What follows is read at once: between any two opcodes, about every 64 KiB."""
+"""Opcode that begins a frame: it may stand between any two others, about every 64 KiB."""
 _LENGTHS = {0x8C: 1, 0x58: 4, 0x8D: 8, 0x55: 1, 0x54: 4, 0x43: 1, 0x42: 4, 0x8E: 8}
 """Opcodes of texts and bytes, and how many bytes their length takes."""
 _TEXTS = (0x8C, 0x58, 0x8D)
@@ -44,7 +44,7 @@ _OUTSIDE = {0x50, 0x51, 0x82, 0x83, 0x84}
 
 
 def load(path: Path) -> tuple[Any, int]:
-    """What a pickle holds, and its length in bytes; runs nothing that is in it.
+    """Reads the value of a pickle and its length in bytes; runs nothing that is in it.
 
     Raises:
         UsageError: it cannot be read, is none, is cut short, or holds more than plain data.

@@ -67,7 +67,7 @@ class History:
 
     @property
     def doubt(self) -> str:
-        """What to say where the blocks contradict the history."""
+        """Words the contradiction between the blocks and the history."""
         return (
             f"the history does not lead to the state: {self.mismatches} of its allocations are not "
             "in the blocks, or not as the history has them"
@@ -87,7 +87,7 @@ class History:
         return totals
 
     def alive(self, stop: int) -> dict[int, Held]:
-        """What is in use before event number `stop`: bytes and stack by address."""
+        """Memory in use before event number `stop`: bytes and stack by address."""
         live = dict(self.before)
         for event in self.events[:stop]:
             if event.action == "alloc":

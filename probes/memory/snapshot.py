@@ -17,7 +17,7 @@ from ...errors import UsageError
 from .pickled import DUMP, load
 from .stacks import CATEGORIES, NO_STACK, Stack, stack_of
 
-LARGEST = 1 << 64
+ADDRESS_LIMIT = 1 << 64
 """Sizes and addresses are below."""
 ALLOCATED, INACTIVE = "active_allocated", "inactive"
 _STATES = (ALLOCATED, "active_pending_free", "active_awaiting_free", INACTIVE)
@@ -266,8 +266,8 @@ class _Reader:
             self._bad(f"`{key}` is missing")
         if value is None:
             return default or 0
-        lowest = -LARGEST if key in ("stream", "device_free") else 0
-        if type(value) is not int or (not lowest <= value < LARGEST and value != default):
+        lowest = -ADDRESS_LIMIT if key in ("stream", "device_free") else 0
+        if type(value) is not int or (not lowest <= value < ADDRESS_LIMIT and value != default):
             self._bad(f"`{key}` is no size or address")
         return value
 

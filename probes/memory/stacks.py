@@ -97,7 +97,7 @@ def short_place(name: str) -> str:
 
 
 def _category(frames: Iterable[tuple[str, int, str]]) -> MemoryCategory:
-    """By the innermost frame that proves something."""
+    """Finds the category by the innermost frame that proves something."""
     for name, _, function in frames:
         if "torch/optim/" in name:
             return "optimizer"

@@ -1,4 +1,4 @@
-"""What is in memory when the snapshot was made, counted from its blocks."""
+"""Counts the memory in use when the snapshot was made, from its blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...records import (
 from .snapshot import ALLOCATED, Segment
 from .stacks import Stack
 
-TOP = 10
+NUM_LISTED = 10
 """Lines and blocks that are listed."""
 Held = tuple[int, Stack]
 """Bytes as asked for, and the stack that asked."""
@@ -33,7 +33,7 @@ def state_of(device: int, segments: Sequence[Segment]) -> SnapshotDevice:
     free = [(segment, _free(segment)) for segment in segments]
     said = {segment.expandable for segment in segments}
     held = [(block.requested, block.stack) for block in active]
-    largest = sorted(in_use, key=lambda block: -block.requested)[:TOP]
+    largest = sorted(in_use, key=lambda block: -block.requested)[:NUM_LISTED]
     return SnapshotDevice(
         device=device,
         num_segments=len(segments),
@@ -67,7 +67,7 @@ def lines_of(held: Iterable[Held]) -> tuple[MemoryLine, ...]:
     sums = _sums(held, lambda stack: (stack.line, stack.function))
     return tuple(
         MemoryLine(line=line, function=function, num_bytes=size, num_blocks=count)
-        for (line, function), (size, count) in _largest(sums)[:TOP]
+        for (line, function), (size, count) in _largest(sums)[:NUM_LISTED]
     )
 
 

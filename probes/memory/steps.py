@@ -10,18 +10,19 @@ from ...records import MemoryGrowth
 from .replay import History
 from .snapshot import Annotation, Event
 
-MIN_STEPS = 5
+MIN_STEP_ENDS = 5
 """Ends of steps from which on growth is spoken of: the first is left out, the rest rise 3 times."""
-MAX_STEPS = 200
+MAX_COMPARED_STEPS = 200
 """The last so many are compared."""
-MAX_DEPTH = 64
+STACK_DEPTH = 64
 """Frames that are looked through for a loop, from the outermost."""
-KEPT = 0.25
-"""Of what a step asks for, the share that it may keep: layers keep most until the backward."""
+KEPT_SHARE = 0.25
+"""Share of the memory asked for that a step may keep: layers keep most until the backward."""
 RISEN, AT_FLOOR = 0.5, 0.02
-"""Of the range from the floor to the top: memory is far above it, and at it."""
+"""Shares of the range from the floor to the top: memory above the first has risen, at or below the
+second it is back at the floor."""
 _LATE = {"backward", "optimizer"}
-TOP = 10
+NUM_LISTED = 10
 _NAMES = (
     ("ProfilerStep#", True, "the profiler's steps"),
     ("Optimizer.step#", False, "annotations of the optimizer's steps"),
@@ -33,7 +34,7 @@ def steps_of(
 ) -> tuple[tuple[int, ...], str]:
     """How many events lie before each end of a step, and how that was told.
 
-    Empty where fewer than `MIN_STEPS` ends are to be seen.
+    Empty where fewer than `MIN_STEP_ENDS` ends are to be seen.
 
     Args:
         levels: bytes in use after each event.
@@ -44,11 +45,11 @@ def steps_of(
         for prefix, start, source in _NAMES:
             named = [note for note in annotations if note.name.startswith(prefix)]
             stops = {bisect_left(times, note.time_us) for note in named if note.start == start}
-            if len(stops - {0}) >= MIN_STEPS:
-                return tuple(sorted(stops - {0})[-MAX_STEPS:]), source
+            if len(stops - {0}) >= MIN_STEP_ENDS:
+                return tuple(sorted(stops - {0})[-MAX_COMPARED_STEPS:]), source
     for source, stops_told in _told(events, levels):
-        if len(stops_told) >= MIN_STEPS:
-            return tuple(stops_told[-MAX_STEPS:]), source
+        if len(stops_told) >= MIN_STEP_ENDS:
+            return tuple(stops_told[-MAX_COMPARED_STEPS:]), source
     return (), ""
 
 
@@ -91,7 +92,7 @@ def _loop(events: Sequence[Event], levels: Sequence[int]) -> list[int]:
         for number, event in enumerate(events)
         if event.action == "alloc" and event.stack.outer
     ]
-    for depth in range(MAX_DEPTH):
+    for depth in range(STACK_DEPTH):
         frames: dict[tuple[str, int], list[int]] = {}
         for number in own:
             outer = events[number].stack.outer
@@ -101,7 +102,7 @@ def _loop(events: Sequence[Event], levels: Sequence[int]) -> list[int]:
             return []
         if len(frames) > 1:
             stops = _returns(frames)
-            if len(stops) >= MIN_STEPS:
+            if len(stops) >= MIN_STEP_ENDS:
                 return stops if _trains(events, stops) or _comes_back(levels, stops) else []
         own = max(frames.values(), key=len)
         kinds = {events[number].stack.category for number in own}
@@ -126,7 +127,7 @@ def _returns(frames: dict[tuple[str, int], list[int]]) -> list[int]:
     for (_, before), (number, line) in pairwise(lines):
         if line < before:
             back.setdefault(line, []).append(number)
-    return next((back[line] for line in sorted(back) if len(back[line]) >= MIN_STEPS), [])
+    return next((back[line] for line in sorted(back) if len(back[line]) >= MIN_STEP_ENDS), [])
 
 
 def _trains(events: Sequence[Event], stops: Sequence[int]) -> bool:
@@ -147,7 +148,7 @@ def _comes_back(levels: Sequence[int], stops: Sequence[int]) -> bool:
     """Whether what each step asked for is free again at its end, up to a part that may be kept."""
     for start, stop in pairwise(stops):
         low, high = levels[start - 1], max(levels[start - 1 : stop])
-        if levels[stop - 1] - low > KEPT * (high - low):
+        if levels[stop - 1] - low > KEPT_SHARE * (high - low):
             return False
     return True
 
@@ -166,7 +167,7 @@ def _floor(events: Sequence[Event], levels: Sequence[int]) -> list[int]:
         elif risen and level <= floor + AT_FLOOR * (top - floor):
             stops.append(number + 1)
             risen = False
-    if len(stops) < MIN_STEPS:
+    if len(stops) < MIN_STEP_ENDS:
         return []
     first, last = stops[0], stops[-1]
     inside = {_what(event) for event in events[first:last] if event.action == "alloc"}
@@ -175,7 +176,7 @@ def _floor(events: Sequence[Event], levels: Sequence[int]) -> list[int]:
 
 
 def _what(event: Event) -> tuple[str, int]:
-    """What an allocation is recognised by: its line, and its size where that is not known."""
+    """Tells allocations apart: by their line, and by their size where the line is not known."""
     return event.stack.line, 0 if event.stack.line else event.size
 
 
@@ -184,7 +185,7 @@ def growth_of(history: History, stops: Sequence[int]) -> tuple[MemoryGrowth, ...
 
     The first end is left out: the first step makes what stays, such as the optimizer's state.
     """
-    if len(stops) < MIN_STEPS:
+    if len(stops) < MIN_STEP_ENDS:
         return ()
     at_ends = _bytes_at(history, stops)[1:]
     growing = []
@@ -198,7 +199,7 @@ def growth_of(history: History, stops: Sequence[int]) -> tuple[MemoryGrowth, ...
         MemoryGrowth(
             line=line, function=function, bytes_per_step=more / num_steps, num_steps=num_steps
         )
-        for more, (line, function) in growing[:TOP]
+        for more, (line, function) in growing[:NUM_LISTED]
     )
 
 

@@ -28,7 +28,7 @@ THROTTLE_NAMES = {
 
 
 class Sample(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """What one round of questions brought.
+    """Answers to one round of questions.
 
     Attributes:
         time_s: when it began, on the sampler's monotonic clock.

@@ -29,8 +29,8 @@ THREAD_NAME = "batchadvisor-nvml"
 SLOW_PERIOD_S = 1.0
 """How often processes and, without GPM, PCIe traffic are asked for: both cost milliseconds."""
 LATE_S = 0.1
-"""What is counted from edge to edge is left out where the end was read later than so much."""
-MAX_SAMPLES = 36_000
+"""Seconds by which a window's end may be read too late for counters from edge to edge."""
+MAX_KEPT_SAMPLES = 36_000
 """Samples that are kept: an hour at the default period."""
 JOIN_S = 5.0
 """How long `stop` waits for a thread that is inside a driver call."""
@@ -91,7 +91,7 @@ class NvmlSampler:
         self._period_s = period_s
         self._clock = clock
         self._lock = threading.Lock()
-        self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
+        self._samples: deque[Sample] = deque(maxlen=MAX_KEPT_SAMPLES)
         self._slow_wanted = threading.Event()
         self._slow_due_s = 0.0
         self._stopping = threading.Event()

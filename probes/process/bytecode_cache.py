@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-PREFIX = "PYTHONPYCACHEPREFIX"
-NEVER = "PYTHONDONTWRITEBYTECODE"
+CACHE_PREFIX = "PYTHONPYCACHEPREFIX"
+DONT_WRITE = "PYTHONDONTWRITEBYTECODE"
 
 
 def variables_for(environment: Mapping[str, str], scratch: Path) -> dict[str, str]:
@@ -25,8 +25,8 @@ def variables_for(environment: Mapping[str, str], scratch: Path) -> dict[str, st
     torch = importlib.util.find_spec("torch")  # found, not imported
     if torch is None or torch.origin is None or is_kept(Path(torch.origin)):
         return dict(environment)
-    others = {name: text for name, text in environment.items() if name != NEVER}
-    return {**others, PREFIX: str(scratch / "bytecode")}
+    others = {name: text for name, text in environment.items() if name != DONT_WRITE}
+    return {**others, CACHE_PREFIX: str(scratch / "bytecode")}
 
 
 def is_kept(module: Path) -> bool:

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 
-PERIOD_S = 0.02
+CYCLE_S = 0.02
 """Shorter than what a window averages over (trial_order.MIN_SAMPLE_S), longer than a tick."""
 
 
@@ -21,7 +21,7 @@ class DutyCycle:
         period_s: length of a period.
     """
 
-    def __init__(self, pid: int, share: float, period_s: float = PERIOD_S) -> None:
+    def __init__(self, pid: int, share: float, period_s: float = CYCLE_S) -> None:
         self._pid = pid
         self._share = share
         self._period_s = period_s

@@ -9,13 +9,13 @@ from .orders import Message
 from .refusals import headline
 
 WAITED = "it waited for another rank"
-"""What is said of a rank that hung inside a collective."""
+"""Detail of a rank that hung inside a collective."""
 
 ENDED = "it was ended with the others"
-"""What is said of a rank that we ended because another one was over."""
+"""Detail of a rank that we ended because another one was over."""
 
 
-NO_STEP = "no optimizer stepped"
+NO_OPTIMIZER_STEP = "no optimizer stepped"
 """Begins the answer of a process that makes no further steps, and waits for its end."""
 
 
@@ -75,7 +75,7 @@ def asserted(message: Raised) -> str:
 
 
 def over(message: Raised | Ended | CannotSteer, printed: str = "") -> WorkerGone:
-    """What the last words of a script mean.
+    """Turns the last words of a script into the way it ended.
 
     Args:
         printed: the end of what it printed; a script that leaves by itself may say there why.

@@ -22,7 +22,9 @@ _TYPE_HOMES = ("tensorflow", "jaxlib", "jax", "cupy", "torch")
 """Classes of other frameworks that mean nothing else, by name, and where they come from."""
 
 NEARLY_FULL = 0.95
-"""Share of the device in use from which an unclear failure of a library is about memory."""
+"""Share of the device in use from which an unclear failure of a library is about memory. An H100's
+refusals were all recognised with it, and nothing else was taken for one
+(bench/results/gpu-probes_nvidia-h100-80gb-hbm3_2026-11-26.txt)."""
 
 
 def is_out_of_memory(error: BaseException, *, short: bool = False) -> bool:
@@ -147,7 +149,7 @@ _MEASURES = re.compile(
 )
 """Files of ours that call no code of the script's: below them a library raises at our call."""
 _BY_A_DEVICE = re.compile(r"\b(cuda|hip|xpu|nccl|cublas|cudnn)( \w+)? error", re.IGNORECASE)
-"""In the words of errors of a step of the script's that the next call which waits raises."""
+"""Words of errors of one step that a later call which waits raises."""
 
 
 def raised_by_us(error: BaseException) -> bool:
@@ -172,7 +174,7 @@ _SHELL_KILLED = 128 + signal.SIGKILL
 def outcome_of_exit(
     status: int, *, killed_for_memory: bool | None, last_words: str = ""
 ) -> tuple[Outcome, str]:
-    """What an exit status of a worker means when the worker said nothing.
+    """Finds the outcome from the exit status of a worker that said nothing.
 
     Args:
         status: as `subprocess` gives it; negative for a signal.
@@ -211,7 +213,7 @@ def outcome_of_exit(
 
 
 def outcome_of_exit_code(what: str, last_words: str) -> tuple[Outcome, str]:
-    """What an exit code that tells of a failure means, by the end of what was printed."""
+    """Finds the outcome from an exit code of failure, by the end of what was printed."""
     refusal = last_refusal(last_words)
     return ("out_of_memory", f"{what}: {refusal}") if refusal else ("crashed", what)
 

@@ -17,10 +17,10 @@ from ...records import FileTouched
 from ..devices import host
 from ..source.call_site import shown_path
 
-MAX_ENTRIES = 20_000
+MAX_TREE_ENTRIES = 20_000
 """A larger tree (a data set in the working folder) is not listed."""
-MAX_S = 2.0
-"""Nor one on a slow file system."""
+MAX_LISTING_S = 2.0
+"""Seconds of listing after which a tree on a slow file system is left out."""
 _SKIPPED = {".git", "__pycache__", ".venv", "node_modules", "batchadvisor-runs"}
 
 
@@ -69,7 +69,7 @@ class FolderSnapshot:
         """Path to size, time and inode; empty for folders, whose times tell nothing new."""
         states: dict[str, tuple[int, ...]] = {}
         folders = [str(self._folder)]
-        end_s = time.monotonic() + MAX_S
+        end_s = time.monotonic() + MAX_LISTING_S
         while folders:
             try:
                 entries = list(os.scandir(folders.pop()))
@@ -89,7 +89,7 @@ class FolderSnapshot:
                         states[entry.path] = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
                 except OSError:  # gone meanwhile
                     continue
-                if len(states) > MAX_ENTRIES or time.monotonic() > end_s:
+                if len(states) > MAX_TREE_ENTRIES or time.monotonic() > end_s:
                     return None
         return states
 
@@ -109,7 +109,7 @@ def _redirections() -> set[tuple[int, int]]:
 
 
 def _of_others() -> Iterator[Path]:
-    """What our ancestors, and other processes of our group, have open."""
+    """Files that our ancestors, and other processes of our group, have open."""
     parents = host.parents()
     pid, ancestors = os.getpid(), set()
     while (pid := parents.get(pid, 0)) > 1 and pid not in ancestors:

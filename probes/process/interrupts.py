@@ -56,7 +56,7 @@ def never_lost() -> None:
 
 
 def cause_of(interrupt: BaseException) -> str:
-    """What interrupted us, by name.
+    """Names what interrupted us.
 
     >>> cause_of(KeyboardInterrupt()), cause_of(KeyboardInterrupt("SIGTERM"))
     ('Ctrl-C', 'SIGTERM')
@@ -66,7 +66,7 @@ def cause_of(interrupt: BaseException) -> str:
 
 
 def exit_code() -> int:
-    """Of this process after it was interrupted, as shells have it: 128 and the signal's number."""
+    """Exit code of this process after an interrupt, as shells have it: 128 plus the signal."""
     return 128 + (_came[0] if _came else signal.SIGINT)
 
 

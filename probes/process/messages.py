@@ -1,4 +1,4 @@
-"""What a worker tells its supervisor: JSON lines over an inherited pipe. Orders: orders.py."""
+"""Messages of a worker to its supervisor: JSON lines over an inherited pipe. Orders: orders.py."""
 
 from __future__ import annotations
 

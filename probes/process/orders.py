@@ -1,4 +1,4 @@
-"""What the supervisor tells its worker to do: JSON lines over an inherited pipe."""
+"""Orders of the supervisor to its worker: JSON lines over an inherited pipe."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
 
     @property
     def traits(self) -> DoorTraits:
-        """What follows from the door."""
+        """Traits of the door."""
         return traits_of(self.door)
 
 
@@ -153,7 +153,7 @@ class RunFake(Message, frozen=True, kw_only=True):
 
 
 class GoOn(Message, frozen=True):
-    """To a process that the script started and that trained nothing: end as you would alone."""
+    """Tells a process that the script started and that trained nothing to end as it would alone."""
 
 
 ToWorker = WorkOrder | RunTrial | RunPairs | RunRecorded | RunFake | GoOn

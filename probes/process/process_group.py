@@ -74,7 +74,8 @@ class ProcessGroup:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def _end_orphans(self) -> None:
-        """Of a process that died by itself only Python's tracker may still know the semaphores.
+        """Ends what a process that died by itself left; only Python's tracker may know its
+        semaphores.
 
         It removes them once nobody else is left.
         """

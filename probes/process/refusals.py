@@ -1,4 +1,4 @@
-"""What a text says of memory: an exception's words, a traceback inside them, the end of a log."""
+"""Finds refusals of memory in a text: an exception's words, a traceback, the end of a log."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ _REFUSED = re.compile(
 """The words of one refusal, lower case."""
 
 _NO_ROOM = "no space left on device"
-"""Of a disk or of /dev/shm (`unable to allocate shared memory(shm) for file </torch_...>`)."""
+"""Text of a full disk or a full /dev/shm (`unable to allocate shared memory(shm) for file
+</torch_...>`)."""
 
 _PERHAPS = (
     "cublas_status_not_initialized",
@@ -83,14 +84,14 @@ _PERHAPS = (
     "backend failed with error: 40",  # the same of SYCL, cut before its name
     "nvml_success == ",
 )
-"""What libraries say when they find no memory for themselves, and for other reasons too."""
+"""Messages of libraries that find no memory for themselves, and that have other causes too."""
 
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
 _LAUNCHERS = re.compile(
     r"^(?:\[(?:rank|default)?\d+(?:,\d+)?\](?:<std\w+>)?: ?|\(\w+(?:\([^)]*\))? pid=[^)]*\) ?"
     r"|\d+: )"
 )
-"""What torch, torchrun, mpirun, Ray and srun put before the lines of a rank."""
+"""Prefixes that torch, torchrun, mpirun, Ray and srun put before the lines of a rank."""
 _GROUP = re.compile(r"^\s*(?:[|+] ?)+")
 _TRACEBACK = re.compile(r"^\s*(?:Original |Exception Group )?Traceback\b|^Caught \w+ in | raised:$")
 _HEAD = re.compile(
@@ -108,7 +109,7 @@ _NOISE = re.compile(
     r"|^Fatal Python error: (?:Aborted|Segmentation fault)$|^Exception raised from "
     r"|resource_tracker: |^Aborted\b|^\*\*\*|^--------|\d%\|.*\|"
 )
-"""What stands below the last words of a process: stacks and progress bars."""
+"""Lines below the last words of a process: stacks and progress bars."""
 _LAST_LINES = 12
 _PINNING = re.compile(r"^Caught \w+ in (pin memory thread(?: for device \w+)?)", re.MULTILINE)
 _WHAT = re.compile(r"^\s*what\(\): *(.+)$")
@@ -232,7 +233,7 @@ def last_refusal(log: str) -> str:
 
 
 def _last_refusal(lines: list[str]) -> str:
-    """The same of one rank's lines."""
+    """Finds the last refusal in the lines of one rank; empty without one."""
     other = False
     for line in reversed(lines):
         words = _WHAT.sub(r"\1", line).strip()
@@ -249,7 +250,7 @@ def _last_refusal(lines: list[str]) -> str:
 
 
 def what_it_threw(log: str) -> str:
-    """What a C++ exception that nobody caught said, at the end of a log; else empty."""
+    """The message of a C++ exception that nobody caught, at the end of a log; else empty."""
     lines = plain(log).split("\n")
     at = max((n for n, line in enumerate(lines) if line.startswith("terminate called")), default=-1)
     found = (_WHAT.match(line) for line in lines[at + 1 :]) if at >= 0 else ()

@@ -47,9 +47,9 @@ from .process_group import ProcessGroup
 from .worker_launch import Launched
 from .worker_listener import LastWords, Silence, WorkerListener
 
-T = TypeVar("T", bound=Message)
+MessageT = TypeVar("MessageT", bound=Message)
 
-GRACE_S = 0.5
+DUMP_GRACE_S = 0.5
 """Time for a stack dump before a hanging process is killed."""
 
 
@@ -119,16 +119,16 @@ class Worker:
 
     @property
     def versions(self) -> Versions | None:
-        """What it told of itself."""
+        """Versions that the worker told."""
         return self._listener.versions
 
     @property
     def files(self) -> list[FileTouched]:
-        """What the script touched, as far as it was told."""
+        """Files that the script touched, as far as the worker told."""
         return self._listener.files
 
     def add_files(self, files: Iterable[FileTouched]) -> None:
-        """What other processes of the script told that they touched."""
+        """Adds files that other processes of the script touched."""
         self._listener.files += files
 
     def discover(self, until_s: float | None = None) -> tuple[Discovery, DeviceInfo]:
@@ -267,8 +267,8 @@ class Worker:
     # inside ----------------------------------------------------------------------------------
 
     def _await(
-        self, kinds: tuple[type[T], ...], timeout_s: float, until_s: float | None = None
-    ) -> T:
+        self, kinds: tuple[type[MessageT], ...], timeout_s: float, until_s: float | None = None
+    ) -> MessageT:
         """The next message of these kinds; all others are let go.
 
         Raises:
@@ -310,7 +310,7 @@ class Worker:
         before = size_of(self.log)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGUSR1)  # faulthandler writes all stacks into the log
-            time.sleep(GRACE_S)
+            time.sleep(DUMP_GRACE_S)
         self.end()
         detail = f"nothing was heard for {limit_s:.3g} s; stacks are in the log"
         if self.order.lockstep is not None and waits_for_others(self.log, before):

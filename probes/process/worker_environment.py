@@ -1,4 +1,4 @@
-"""What a worker process starts with: its command line, its variables, its temporary folder."""
+"""Makes a worker's command line, its environment variables, its temporary folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...errors import RunError
 from ..devices.visible_gpus import CUDA, HIP, ROCR
-from .bytecode_cache import PREFIX
+from .bytecode_cache import CACHE_PREFIX
 
 _OFFLINE = {
     "WANDB_MODE": "disabled",
@@ -80,7 +80,7 @@ def worker_command(read_fd: int, write_fd: int, environment: Mapping[str, str]) 
         "from batchadvisor.probes.worker.main import main; "
         f"main({read_fd}, {write_fd})"
     )
-    keeps = environment.get(PREFIX) != os.environ.get(PREFIX)
+    keeps = environment.get(CACHE_PREFIX) != os.environ.get(CACHE_PREFIX)
     flags = [flag for flag in _interpreter_flags() if not (keeps and flag == "-B")]
     return [sys.executable, *flags, "-c", code]
 

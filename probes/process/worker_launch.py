@@ -96,7 +96,7 @@ class Standby:
 
 
 def _beginning(order: WorkOrder) -> tuple[object, ...]:
-    """What a worker heeds before the script runs."""
+    """The parts of an order that a worker heeds before the script runs."""
     return order.script, order.arguments, order.module, order.door, order.cores
 
 

@@ -1,4 +1,4 @@
-"""What a run asks of a worker, whatever it is: a process, one on every rank, or a live function."""
+"""The interface of a worker to a run: a process, one on every rank, or a live function."""
 
 from __future__ import annotations
 

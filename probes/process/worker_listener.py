@@ -29,7 +29,7 @@ class Silence(Exception):  # noqa: N818  a fact about the other side, no error o
 
 
 class TimeOver(Exception):  # noqa: N818  a bound that was set, no error
-    """What was waited for did not come within the time that it had."""
+    """A message did not come within its time."""
 
 
 class LastWords(Exception):  # noqa: N818  a normal way for a script to end

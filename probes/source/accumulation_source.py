@@ -11,7 +11,7 @@ from .outside import Outside, source_outside
 from .script_options import declared_options
 from .script_text import ScriptText
 
-NAMES = (
+ACCUMULATION_NAMES = (
     "gradient_accumulation_steps",
     "accumulate_grad_batches",
     "grad_accumulation_steps",
@@ -23,7 +23,7 @@ NAMES = (
     "grad_accum",
     "accumulate",
 )
-"""What trainers and scripts call it."""
+"""Names that trainers and scripts give the number of accumulated batches."""
 
 
 def find_accumulation_source(
@@ -40,7 +40,7 @@ def find_accumulation_source(
         settings: the settings files that it has opened, see outside.py.
         files: of the user's code.
     """
-    names = [(name,) for name in NAMES]
+    names = [(name,) for name in ACCUMULATION_NAMES]
     outside = Outside(arguments, tuple(settings))
     source = source_outside(outside, names, micro_batches, None, None)
     if source is not None and source.template:
@@ -50,7 +50,7 @@ def find_accumulation_source(
         if text is None:
             continue
         written = text.text.replace("-", "_")  # as options spell it; most scripts have none
-        for name in NAMES:
+        for name in ACCUMULATION_NAMES:
             source = _in_text(text, file, name, micro_batches) if name in written else None
             if source is not None:
                 return source

@@ -14,7 +14,7 @@ from types import FrameType
 
 from ...records import SourceLine
 
-DEEPEST = 12
+MOST_CALL_SITES = 12
 """Lines of the user's code that are looked at outwards from one."""
 MOST_FILES = 60
 """Files of the user's code that are looked through."""
@@ -77,8 +77,8 @@ def user_call_site() -> SourceLine | None:
 
 
 def user_call_sites() -> tuple[SourceLine, ...]:
-    """The same, and the lines of the user's code from which it was reached, the nearest first."""
-    return tuple(islice(_user_lines(), DEEPEST))
+    """The line that is being executed and the user's lines that led to it, the nearest first."""
+    return tuple(islice(_user_lines(), MOST_CALL_SITES))
 
 
 def user_files() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a function's callers give to its parameters, by the syntax tree. Pure."""
+"""Finds the values that callers give to a function's parameters, by the syntax tree. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Around(NamedTuple):
 
     @property
     def names(self) -> set[str]:
-        """What a call of it ends in: a class is called by its own name."""
+        """Names by which the function is called; a class is called by its own name."""
         if self.function.name != "__init__":
             return {self.function.name}
         return {self.owner, "__init__"}
@@ -45,7 +45,7 @@ class Around(NamedTuple):
         )
 
     def given(self, call: ast.Call, name: str) -> tuple[ast.expr, ast.AST] | None:
-        """What a call gives to the parameter `name`, and what holds it."""
+        """The value that a call gives to the parameter `name`, and the node that holds it."""
         for keyword in call.keywords:
             if keyword.arg == name:
                 return keyword.value, keyword

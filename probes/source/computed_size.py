@@ -6,7 +6,7 @@ import ast
 
 from .script_text import ScriptText, name_of, target_name
 
-DEEPEST = 4
+MOST_COMPUTATIONS = 4
 _ROUNDING = ("int", "round", "max", "min", "floor", "ceil")
 _ARITHMETIC = (ast.Mult, ast.FloorDiv, ast.Div)
 
@@ -29,7 +29,7 @@ def computed_as(
 
 def _follow(file: str, text: ScriptText, name: str, steps: list[str], leaves: list[str]) -> None:
     """Collects the steps that lead to a name."""
-    found = _computation(text, name) if len(steps) < DEEPEST else None
+    found = _computation(text, name) if len(steps) < MOST_COMPUTATIONS else None
     if found is None:
         leaves.append(name)
         return

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .script_text import default_of_field, target_name
 
-DEEPEST = 4
+MOST_NESTED = 4
 """Dataclasses inside dataclasses that are followed."""
 _Place = tuple[int, ast.expr | None, ast.AST]
 
@@ -54,7 +54,7 @@ _STYLES = {
     "jsonargparse.CLI": _Style(dashes=False, dotted=True),
     "jsonargparse.auto_cli": _Style(dashes=False, dotted=True),
 }
-"""By how they are called, also where the name alone was imported."""
+"""Styles by how the parsers are called, also where the name alone was imported."""
 
 
 def field_options(trees: Sequence[ast.Module]) -> Iterator[FieldOption]:
@@ -84,11 +84,11 @@ def _options(
 ) -> Iterator[FieldOption]:
     text, node = known[name]
     for base in node.bases if isinstance(node, ast.ClassDef) else ():
-        if (target_name(base) or "") in known and len(path) < DEEPEST:
+        if (target_name(base) or "") in known and len(path) < MOST_NESTED:
             yield from _options(target_name(base) or "", known, style, path)
     for field, kind, value, holder in _fields(node):
         inner = target_name(kind) if kind is not None else None
-        if inner in known and inner != name and len(path) < DEEPEST:
+        if inner in known and inner != name and len(path) < MOST_NESTED:
             yield from _options(inner or "", known, style, (*path, field))
             continue
         words = (*path, field) if style.dotted else (field,)
@@ -139,7 +139,7 @@ def _style_of(function: ast.expr, imported: dict[str, str]) -> _Style | None:
 
 
 def _imported_names(tree: ast.Module) -> dict[str, str]:
-    """What the names of a file stand for: `cli` for `tyro.cli`, `sp` for `simple_parsing`."""
+    """Full names of a file's imports: `tyro.cli` of `cli`, `simple_parsing` of `sp`."""
     names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):

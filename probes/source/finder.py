@@ -23,7 +23,7 @@ from .script_text import (
     target_name,
 )
 
-DEEPEST = 5
+MOST_CALLERS = 5
 """Functions that are followed outwards where only their text tells who calls them."""
 
 
@@ -33,7 +33,7 @@ def finder_at(
     arguments: tuple[str, ...],
     callers: tuple[SourceLine, ...],
 ) -> Finder | None:
-    """What looks from a line on; `None` where its file cannot be read."""
+    """Makes a finder that looks from a line on; `None` where its file cannot be read."""
     script = ScriptText.of(place)
     return None if script is None else Finder(script, place, batch_size, arguments, callers)
 
@@ -116,7 +116,7 @@ class Finder:
         return self._from_callers("batch_size")
 
     def _from_callers(self, name: str) -> BatchSizeSource | None:
-        """What callers give to the parameter `name` of the function around the line."""
+        """Looks at what callers give to the parameter `name` of the surrounding function."""
         inside = around(self._tree, self._place.line)
         if inside is None or not inside.takes(name):
             return None
@@ -140,7 +140,7 @@ class Finder:
                 named = any(keyword.arg == name for keyword in call.keywords)
                 if finder is not None and (named or target_name(call.func) in inside.names):
                     yield finder, call
-        if self._callers or self._depth >= DEEPEST:
+        if self._callers or self._depth >= MOST_CALLERS:
             return
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Call) and target_name(node.func) in inside.names:
@@ -149,7 +149,7 @@ class Finder:
                 yield finder, node
 
     def _other(self, place: SourceLine, callers: tuple[SourceLine, ...] = ()) -> Finder | None:
-        """What looks on from another place."""
+        """Makes a finder that looks on from another place."""
         finder = finder_at(place, self._size, self._arguments, callers)
         if finder is not None:
             finder.chains = self.chains
@@ -188,7 +188,8 @@ class Finder:
         return None
 
     def _settings(self) -> BatchSizeSource | None:
-        """What the loader's call unpacks, where nothing shows the size in it: a file's content.
+        """The mapping that the loader's call unpacks (`**settings`), where nothing shows the size
+        in it.
 
         A function's own `**kwargs` are no place where anything could be written.
         """

@@ -41,7 +41,7 @@ class Told(NamedTuple):
 
     @classmethod
     def of(cls, dataset: object) -> Told:
-        """Of a dataset; its attribute `batch_size`, where that is a number."""
+        """Describes a data set, with its attribute `batch_size` where that is a number."""
         size = getattr(dataset, "batch_size", None)
         names = tuple(base.__name__ for base in type(dataset).__mro__)
         return cls(size if type(size) is int else None, names)

@@ -26,11 +26,11 @@ from .script_options import (
 )
 from .script_text import ScriptText, bound_names, number_of
 from .settings_files import is_settings_file, numbers_of
-from .size_names import NAMES, option_rank, rank_of
+from .size_names import SIZE_NAMES, option_rank, rank_of
 
 
 class Script(NamedTuple):
-    """What is known of a script.
+    """Facts about a script.
 
     Attributes:
         arguments: its command line.
@@ -103,7 +103,7 @@ def find_size(script: Script) -> SizePlace | NoPlace:
         if len(places) == 1:
             return next(iter(places.values()))
         return NoPlace(several=tuple(places.values()))
-    return _computed(texts, texts, len(NAMES)) or NoPlace()
+    return _computed(texts, texts, len(SIZE_NAMES)) or NoPlace()
 
 
 def find_named(script: Script, name: str) -> SizePlace | tuple[SizePlace, ...]:
@@ -261,7 +261,7 @@ def _numbers(
 
 def _computed(where: Texts, texts: Texts, best: int) -> NoPlace | None:
     """A size that the script computes from others, where no place is named more exactly."""
-    for rank in range(min(best + 1, len(NAMES) - 2)):
+    for rank in range(min(best + 1, len(SIZE_NAMES) - 2)):
         for file, text in where:
             for name in dict.fromkeys(bound_names(text.tree, assigned=True)):
                 computed = computed_as(file, text, name) if rank_of(name) == rank else None

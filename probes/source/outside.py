@@ -29,14 +29,14 @@ TRAINER_NAMES: tuple[Chain, ...] = (
     ("samples_per_gpu",),
     ("batch_size",),
 )
-"""What trainers that make the loader themselves call the size, the most exact ones first."""
+"""Names of the size in trainers that make the loader themselves, the most exact ones first."""
 _NO_TRAINING = re.compile(
     r"(^|[_./])(eval|evaluation|val|valid|validation|test|testing|predict|inference|dev)($|[_./])"
 )
 
 
 class Outside(NamedTuple):
-    """What the script was given from outside.
+    """Values that the script was given from outside.
 
     Attributes:
         arguments: its command line.
@@ -97,7 +97,7 @@ def source_outside(
 
 
 def numbers_outside(outside: Outside) -> Iterator[tuple[str, int]]:
-    """What the script was given: the plain name of each number and the number, typed ones first."""
+    """Numbers that the script was given, each with its plain name, typed ones first."""
     for typed in _typed_numbers(outside.arguments):
         yield typed.path[-1], typed.value
     for file, shown in outside.opened:

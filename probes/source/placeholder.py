@@ -53,7 +53,7 @@ def command(
 
 
 def proposal(script: Script, *, forced: bool = False) -> str:
-    """What to do about a script that cannot be steered: the very command to type.
+    """Proposes the very command to type for a script that cannot be steered.
 
     Args:
         forced: the script has a loader that looks steerable; `--template` is needed.
@@ -79,7 +79,7 @@ def proposal(script: Script, *, forced: bool = False) -> str:
 
 
 def computed_text(script: str, place: NoPlace) -> str:
-    """That a size is computed from others, and how."""
+    """Says that a size is computed from others, and how."""
     return (
         f"{script} computes its batch size from other settings: {'; '.join(place.computed)}. "
         f"{_listed(place.settings, 'and')} set it together, and no single option does."
@@ -87,7 +87,7 @@ def computed_text(script: str, place: NoPlace) -> str:
 
 
 def several_text(places: Sequence[SizePlace]) -> str:
-    """That several places may set the size, and what to type."""
+    """Says that several places may set the size, and what to type."""
     listed = ", ".join(place.text for place in places[:MOST_LISTED])
     more = ", ..." if len(places) > MOST_LISTED else ""
     return f"Name the one that sets it with --set NAME={PLACEHOLDER}: {listed}{more}."

@@ -168,7 +168,7 @@ def _copy(replacement: Replacement, folder: str) -> str:
 
 
 def _open_instead(copies: Sequence[tuple[str, str]]) -> None:
-    """What opens a file by its name from now on reads its copy."""
+    """Makes calls that open a file by its name from now on read its copy."""
     native = io.open
 
     def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from .declared_fields import field_options
 from .script_text import ScriptText, number_of, numbers_at_the_top, target_name
-from .size_names import NAMES, best_rank, option_rank
+from .size_names import SIZE_NAMES, best_rank, option_rank
 
 PLACEHOLDER = "{batch_size}"
 """Stands in a command line for the size."""
@@ -141,7 +141,7 @@ def all_options(texts: Texts, words: Sequence[str] = ()) -> Iterator[Option]:
         for declared in declared_options(text.tree):
             rank = best_rank(declared.flags)
             if rank is None and any(map(declared.fills, given)):
-                rank = len(NAMES)
+                rank = len(SIZE_NAMES)
             value = _if_number(declared.default_value)
             yield Option(declared.flags, rank, file, value, declared.default or declared.call)
     for option in field_options([text.tree for _, text in texts]):

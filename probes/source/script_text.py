@@ -90,7 +90,7 @@ class ScriptText(NamedTuple):
 
 
 def _assigned(target: ast.expr, value: ast.expr, name: str) -> Iterator[ast.expr]:
-    """What an assignment gives to `name`, alone or among others: `BATCH, EPOCHS = 32, 10`."""
+    """The value assigned to `name`, alone or among others: `BATCH, EPOCHS = 32, 10`."""
     if target_name(target) == name:
         yield value
     if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple):
@@ -210,7 +210,7 @@ def target_name(node: ast.expr) -> str | None:
 
 
 def bound_names(tree: ast.Module, *, assigned: bool = False) -> Iterator[str]:
-    """What a text gives a value to.
+    """Names to which a text gives a value.
 
     Args:
         assigned: all that is assigned, whatever it gets, and nothing else.

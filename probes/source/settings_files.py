@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from ...records import SourceLine
 from .script_text import LONGEST_TEXT
 
-SUFFIXES = (".yaml", ".yml", ".json", ".jsonc", ".toml")
-LARGEST_BYTES = 1 << 18
+SETTINGS_SUFFIXES = (".yaml", ".yml", ".json", ".jsonc", ".toml")
+LARGEST_SETTINGS_BYTES = 1 << 18
 """Larger files hold data or a tokenizer, no settings."""
-DEEPEST = 12
+MOST_LEVELS = 12
 _REFERENCE = re.compile(r"\$\{\.*([\w.]+)\}")
 _SECTION = re.compile(r"\s*\[\[?\s*([\w.\-\"']+)\s*\]\]?\s*(#.*)?")
 _NUMBERED = re.compile(r"(?P<key>[\w.\-\"']+)(?P<equals>\s*=\s*)(?P<number>[0-9_]+)\b(?!\.)")
@@ -46,7 +46,7 @@ class Entry(NamedTuple):
 
 def is_settings_file(path: str) -> bool:
     """Whether a file may hold settings, by its name."""
-    return path.lower().endswith(SUFFIXES)
+    return path.lower().endswith(SETTINGS_SUFFIXES)
 
 
 def numbers_of(file: Path, shown: str) -> list[Entry]:
@@ -56,7 +56,7 @@ def numbers_of(file: Path, shown: str) -> list[Entry]:
         shown: the path as a person would type it.
     """
     try:
-        if file.stat().st_size > LARGEST_BYTES:
+        if file.stat().st_size > LARGEST_SETTINGS_BYTES:
             return []
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -85,7 +85,7 @@ def _of_yaml(text: str, shown: str) -> Iterator[Entry]:
 
 def _pairs(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
     """Every key and scalar value below a node of YAML, with the keys that lead there."""
-    if len(path) > DEEPEST:
+    if len(path) > MOST_LEVELS:
         return
     if node is None or node.id == "scalar":
         return

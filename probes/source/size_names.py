@@ -1,11 +1,11 @@
-"""What batch sizes are called, and how exactly a name means the one that is trained on. Pure."""
+"""Names of batch sizes, and how exactly each means the size that is trained on. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-NAMES = tuple(
+SIZE_NAMES = tuple(
     re.compile(pattern)
     for pattern in (
         r"(per_device_|per_gpu_|micro_|device_|local_|mini_?)(train_|training_)?(batch_?size|bsz?)",
@@ -16,8 +16,8 @@ NAMES = tuple(
         r"b",
     )
 )
-"""What a batch size is called, the most exact names first."""
-_NOT_AN_OPTION = len(NAMES) - 1
+"""Names of a batch size, the most exact ones first."""
+_NOT_AN_OPTION = len(SIZE_NAMES) - 1
 """The rank of a name that means a batch size where it is given a number in the text alone."""
 _NOT_TRAINING = re.compile(
     r"(^|[_.-])(eval|val|valid|validation|test|infer|inference|dev)([_.-]|$)"
@@ -30,7 +30,7 @@ def rank_of(name: str) -> int | None:
     if _NOT_TRAINING.search(plain):
         return None
     last = plain.rpartition(".")[2]
-    return next((rank for rank, names in enumerate(NAMES) if names.fullmatch(last)), None)
+    return next((rank for rank, names in enumerate(SIZE_NAMES) if names.fullmatch(last)), None)
 
 
 def option_rank(flag: str) -> int | None:

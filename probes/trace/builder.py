@@ -130,7 +130,7 @@ class Builder:
         unread.on_device |= vocabulary.has_device_args(bytes(event.args))
 
     def unread_devices(self) -> tuple[str, ...]:
-        """What accelerators did whose events are not read, in words.
+        """Words the events of accelerators that are not read.
 
         Their categories say so, their arguments, or that they stand beside the script's process.
         """

@@ -109,7 +109,7 @@ class Source:
 
 
 def _until_error(unzip: zlib._Decompress, packed: bytes) -> Iterator[bytes]:
-    """What a damaged piece holds before its first wrong byte."""
+    """Yields a damaged piece up to its first wrong byte."""
     for start in range(len(packed)):
         try:
             piece = unzip.decompress(packed[start : start + 1])
@@ -132,7 +132,7 @@ _SPACE = b" \t\r\n"
 _CHUNK = 2 << 20
 _WINDOW = 1 << 16
 _VALUES = tuple(bytes([value]) for value in b'["-0123456789')
-"""What a list begins with that holds no events."""
+"""First bytes of the entries of a list that holds no events."""
 _LIST_START = re.compile(rb'"traceEvents"\s*:\s*\[')
 _REMEDY = "Give the .json or .json.gz file that torch.profiler exported."
 

@@ -99,7 +99,7 @@ class Activities(Columns, frozen=True, kw_only=True):
 
 
 class DeviceProperties(msgspec.Struct, frozen=True, kw_only=True):
-    """What the trace says of a GPU; `None` is what it does not say.
+    """Properties of a GPU as the trace states them; `None` where it does not.
 
     Attributes:
         compute_capability: (major, minor); of AMD devices it means something else.
@@ -123,7 +123,7 @@ def _events(count: int) -> str:
 
 
 class Losses(msgspec.Struct, frozen=True, kw_only=True):
-    """What was wrong with the file and what that cost.
+    """Damage of the file, and what it cost.
 
     Attributes:
         num_lost: events that could not be read, the one that a cut went through included.
@@ -159,7 +159,7 @@ class Losses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trace file holds, in columns.
+    """The events of a trace file, in columns.
 
     Attributes:
         num_events: events in the file, of all kinds.

@@ -92,7 +92,7 @@ def _rewrite(text: str) -> str | None:
 
 
 def _end_pattern(nesting: list[str], *, key_next: bool) -> re.Pattern[str]:
-    """What the end of a string looks like at this place."""
+    """The pattern of a string's end at this place."""
     if key_next:
         return _KEY_END
     if nesting and nesting[-1] == "[":
@@ -135,7 +135,7 @@ def _value(plain: str) -> str:
 
 
 class ReadableEvents(msgspec.Struct, kw_only=True):
-    """What a chunk holds.
+    """The readable events of a chunk.
 
     Attributes:
         events: text of each readable event, valid JSON.

@@ -27,7 +27,7 @@ _Rows = npt.NDArray[np.bool_]
 
 
 class NameFlags:
-    """What the names of a trace say, one entry a name."""
+    """Facts that the names of a trace tell, one entry for each name."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names

@@ -61,11 +61,11 @@ class Idle(Record, frozen=True, kw_only=True):
 
 
 Causes: TypeAlias = tuple[IntervalSet, ...]
-"""What the host did, in the order of `HostCalls`; no two at the same time."""
+"""Times of each kind of the host's work, in the order of `HostCalls`, without overlaps."""
 
 
 class HostCalls(msgspec.Struct, frozen=True, kw_only=True):
-    """What the host did, as sets of intervals.
+    """Times of the host's work, as sets of intervals.
 
     Attributes:
         inputs: waiting for the DataLoader.

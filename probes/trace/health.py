@@ -23,7 +23,7 @@ from .steps import UNKNOWN, HostSteps, host_steps, launch_calls
 FAR_NS = 1_000_000_000
 """An event of time zero is wrong where the next one comes so much later."""
 LATEST_NS = 60_000_000_000
-"""So long after all that the host did no work of it begins: its time is of another clock."""
+"""GPU work that begins this long after all work of the host has a time of another clock."""
 TOLERATED = 0.05
 """Share of the GPU's events that may be wrong: the rest still carries a verdict."""
 OPEN = 0.02
@@ -36,7 +36,7 @@ _Rows = npt.NDArray[np.bool_]
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a trace counts.
+    """The part of a trace that counts, and why the rest does not.
 
     Attributes:
         trace: without what cannot have been; without any GPU work where there is a `doubt`.
@@ -343,7 +343,7 @@ def _events(count: int, *, gpu: bool = False) -> str:
 CLOCKS_NS = 1_000_000
 """Clocks of host and device may differ by so much."""
 MANY = 100
-"""From so many events on, the last one is not believed if it outlasts all the rest of the trace."""
+"""Events from which on the last one is not believed if it outlasts all the rest of the trace."""
 
 
 def ends_in_order(trace: Trace) -> Ints:

@@ -60,7 +60,7 @@ def merge(*sets: IntervalSet) -> IntervalSet:
 
 
 def complement(covered: IntervalSet, start: int, end: int) -> IntervalSet:
-    """What [start, end] has outside the set."""
+    """The part of [start, end] outside the set."""
     starts, ends = clip(covered, start, end)
     gap_starts = np.concatenate(([start], ends)).astype(np.int64)
     gap_ends = np.concatenate((starts, [end])).astype(np.int64)
@@ -69,7 +69,7 @@ def complement(covered: IntervalSet, start: int, end: int) -> IntervalSet:
 
 
 def subtract(covered: IntervalSet, other: IntervalSet) -> IntervalSet:
-    """What the first has outside the second."""
+    """The part of the first set outside the second."""
     if len(covered[0]) == 0:
         return EMPTY
     start, end = int(covered[0][0]), int(covered[1][-1])

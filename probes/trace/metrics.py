@@ -313,7 +313,7 @@ def mean(parts: list[Breakdown]) -> Breakdown:
 
 
 def _layers(trace: Trace, flags: NameFlags, inputs: IntervalSet) -> Iterator[IntervalSet]:
-    """What can go on at a moment, in the order of `Breakdown`."""
+    """Yields the times of each kind of work, in the order of `Breakdown`."""
     gpu = trace.gpu
     kernels = gpu.kind == vocabulary.KERNEL
     communication = kernels & flags.communication[gpu.name]

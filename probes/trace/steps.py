@@ -14,7 +14,7 @@ from .columns import Activities, Ranges, Trace
 from .intervals import Ints
 
 UNKNOWN = -(2**63)
-"""In place of a time that the trace does not tell."""
+"""Stands in place of a time that the trace does not tell."""
 
 
 class HostSteps(msgspec.Struct, frozen=True, kw_only=True):

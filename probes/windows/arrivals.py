@@ -75,7 +75,7 @@ class Arrivals:
 
     @property
     def why_wrong(self) -> str:
-        """What arrived instead of the size that was asked for; empty where that arrived."""
+        """Says which size arrived instead of the one asked for; empty where that one arrived."""
         if self.size == self._asked:
             return ""
         if self.size is None:

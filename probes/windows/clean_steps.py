@@ -20,7 +20,7 @@ from .step_evidence import StepEvidence
 LOST_SHARE = 0.02
 """A step that waited longer than this share of its time was disturbed."""
 LOST_S = 5e-5
-"""So much every step waits now and then: the kernel's own housekeeping."""
+"""Seconds that any step may wait now and then: the kernel's own housekeeping."""
 LONGER = 1.02
 """Where a sign alone proves no lost time (a tick of stolen time may be older, a GPU may go on
 without its host), the step must also be this much longer than the usual one."""
@@ -36,7 +36,7 @@ RARE = 0.25
 """Slow steps that are a larger share than this do not come now and then."""
 STRETCHES = 10
 """The interval of a mean is that of the means of so many stretches."""
-WIDE = 0.25
+WIDE_SPREAD = 0.25
 """Without evidence, times that spread by more than this are judged by the quantile."""
 
 
@@ -104,7 +104,7 @@ class Judged(NamedTuple):
 
     @property
     def collecting(self) -> Collecting:
-        """What collections add to a step on average."""
+        """Mean seconds a step that garbage collections add, and their number."""
         num = sum(self.collections)
         return Collecting(sum(self.collected_s) / len(self.seconds), num) if num else Collecting()
 
@@ -227,7 +227,7 @@ def _lost_s(step: TimedStep, *, needs_length: bool, usual_s: float) -> float:
 
 
 def rarely_slow(steps: Judged, held: Sequence[float] = ()) -> list[bool]:
-    """Of each step, whether it is one of the script's slow steps that come now and then.
+    """Tells for each step whether it is one of the script's slow steps that come now and then.
 
     Args:
         held: how much work each step's batches held beside the others'; a step with more of it
@@ -272,7 +272,7 @@ def step_time(
             spread = _of_usual_steps(steps, spread, group)
         elif spread is not None:
             spread = steps.collecting.added_to(spread)
-        if steps.known or spread is None or spread.relative_half_width <= WIDE:
+        if steps.known or spread is None or spread.relative_half_width <= WIDE_SPREAD:
             return spread, "clean steps" if steps.known else "all steps"
     working_s = steps.working_s
     every = in_groups(working_s, group) or working_s

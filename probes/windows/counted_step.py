@@ -16,7 +16,7 @@ LATE = "left out: the time was over"
 
 
 class FlopCounter(Protocol):
-    """What counts the operations of a step; see step_flops.py."""
+    """Counts the operations of a step; see step_flops.py."""
 
     def start(self) -> None: ...
     def forget(self) -> None: ...

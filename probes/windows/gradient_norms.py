@@ -21,11 +21,11 @@ import torch
 
 from ...records import Record
 
-MAX_PAIRS = 400
+MAX_NORM_PAIRS = 400
 """Measured steps that are kept; older ones tell of an older scale."""
-MAX_KEYS = 8
+MAX_SIZE_PAIRS = 8
 """Pairs of sizes that are kept apart: the short batches of epochs' ends, a growing schedule."""
-MAX_PENDING = 32
+MAX_PENDING_NORMS = 32
 """Measured steps whose values may wait on the device before they are read."""
 
 
@@ -147,7 +147,7 @@ class NoiseMeter:
             return
         local = torch.stack(small).sum() / passes
         self._pending.append((local, large / passes**2, step, (batch_size, multiple)))
-        if len(self._pending) >= MAX_PENDING:
+        if len(self._pending) >= MAX_PENDING_NORMS:
             self._read()
 
     def _read(self) -> None:
@@ -156,8 +156,8 @@ class NoiseMeter:
             # An overflow under a gradient scaler is skipped by it, and here.
             if not (isfinite(small_square) and isfinite(large_square)):
                 continue
-            if key not in self._pairs and len(self._pairs) < MAX_KEYS:
-                self._pairs[key] = deque(maxlen=MAX_PAIRS)
+            if key not in self._pairs and len(self._pairs) < MAX_SIZE_PAIRS:
+                self._pairs[key] = deque(maxlen=MAX_NORM_PAIRS)
             if key in self._pairs:
                 self._pairs[key].append((step, small_square, large_square))
         self._pending.clear()

@@ -22,14 +22,14 @@ from ..process.messages import Phase, StepSample
 from . import clean_steps
 from .step_evidence import EvidenceReader, Reading, between
 from .timed_step import Step, sampled
-from .turn_tokens import NOTHING, Held, counted_in, held_by, mean_of
+from .turn_tokens import NOTHING_HELD, Held, counted_in, held_by, mean_of
 
 if TYPE_CHECKING:
     from ..loader.token_meter import TokenMeter
 
-PATIENCE = 3
+ROUNDS_PATIENCE = 3
 """Where rounds were disturbed, up to so many times those that were asked for are made."""
-MIN_ROUNDS = 3
+LEAST_ROUNDS = 3
 """Rounds that are made whatever time they take."""
 
 
@@ -200,10 +200,10 @@ class TurnsWindow:
     # inside ----------------------------------------------------------------------------------
 
     def _enough(self, num_rounds: int) -> bool:
-        if num_rounds < min(MIN_ROUNDS, self._plan.num_rounds):
+        if num_rounds < min(LEAST_ROUNDS, self._plan.num_rounds):
             return False
         late = self._clock() - self._started_s >= self._time_limit_s
-        if late or num_rounds >= PATIENCE * self._plan.num_rounds:
+        if late or num_rounds >= ROUNDS_PATIENCE * self._plan.num_rounds:
             return True
         return num_rounds >= self._plan.num_rounds and (
             self._evidence is None or self._num_clean_rounds() >= self._plan.num_rounds
@@ -333,7 +333,7 @@ class _Cell(NamedTuple):
 
     step_s: float | None = None
     lost_s: float = 0.0
-    held: Held = NOTHING
+    held: Held = NOTHING_HELD
 
 
 def _schedule(plan: TurnsPlan, seed: int, num_warmup_steps: int) -> Iterator[_Place]:

@@ -20,11 +20,11 @@ from torch.optim.optimizer import (
 )
 
 StepHook = Callable[[Optimizer, Any, Any], Any]
-"""As torch calls it, with the arguments of the step; before it, it may give others."""
+"""A hook as torch calls it, with the step's arguments; one before a step may give others."""
 
 
 class Listener(NamedTuple):
-    """What is called before and after a step."""
+    """A pair of functions that are called before and after a step."""
 
     before: StepHook
     after: StepHook

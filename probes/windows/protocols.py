@@ -1,4 +1,4 @@
-"""What a window is, and what it needs of a profiler."""
+"""The interface of a window, and of the profiler that it needs."""
 
 from __future__ import annotations
 

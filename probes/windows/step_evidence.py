@@ -1,5 +1,5 @@
-"""What was counted while a step ran: waiting for a core, switches, CPU time, stolen time, stops,
-garbage collections.
+"""Counts what happens while a step runs: waiting for a core, switches, CPU time, stolen time,
+stops, garbage collections.
 
 Read between steps, never inside one. A reading costs a few microseconds; what costs more (all
 threads of the process, the machine's counters) is read only as often as it stays below a thousandth
@@ -30,7 +30,7 @@ _STAT = Path("/proc/stat")
 
 
 class StepEvidence(NamedTuple):
-    """What happened during one step.
+    """Counts of one step.
 
     Attributes:
         delay_s: seconds that a thread of the process was ready to run and got no core; of the
@@ -61,7 +61,7 @@ class StepEvidence(NamedTuple):
 
     @classmethod
     def mean(cls, steps: Sequence[StepEvidence]) -> StepEvidence:
-        """What was counted in each of several steps on average; unknown where one is."""
+        """Mean counts of several steps; unknown where a count of one step is."""
         means: list[Any] = [
             None if None in values else sum(values) / len(steps)
             for values in zip(*steps, strict=True)
@@ -240,7 +240,7 @@ class EvidenceReader:
 
 
 def between(start: Reading, end: Reading) -> StepEvidence:
-    """What was counted between two readings."""
+    """Differences of the counts between two readings."""
     waits = [
         value - start.delays_ns[thread]
         for thread, value in end.delays_ns.items()

@@ -23,7 +23,7 @@ from ...records import StepFlops
 from .optimizer_hooks import Listener, listen
 
 CPU_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
-PRODUCTS = ("attention", "bmm")
+ACTIVATION_PRODUCTS = ("attention", "bmm")
 """Parts of the names of operations that multiply activations with each other."""
 WITHOUT_FORMULA = frozenset(
     {
@@ -53,12 +53,14 @@ WITHOUT_FORMULA = frozenset(
 )
 """Operations of torch's that multiply matrices and have no formula; some are seen undecomposed."""
 CHECKPOINTING = "checkpoint"
-"""In the names of the files of torch, DeepSpeed and others that make a forward pass again."""
+"""Parts of the names of files, torch's, DeepSpeed's and others', that make a forward pass again."""
 BACKWARD = "_engine_run_backward"
-"""What of torch's starts the backward pass; who calls that is the script."""
+"""The function of torch that starts the backward pass; its caller is the script."""
 NO_OPERATION = "no operation that torch's flop counter knows ran in the thread of the training loop"
 CAPTURED = "the script replays captured CUDA graphs, which run past torch's flop counter"
-COMPILED = "the script compiles its model, and compiled code runs past torch's flop counter"
+NO_COUNT_COMPILED = (
+    "the script compiles its model, and compiled code runs past torch's flop counter"
+)
 
 
 class StepFlopCounter:
@@ -88,7 +90,7 @@ class StepFlopCounter:
         mode.__enter__()  # type: ignore[no-untyped-call]
 
     def forget(self) -> None:
-        """What was counted so far was work of the loader's."""
+        """Drops the count so far: it was the loader's work."""
         if self._mode is not None:
             self._mode.clear()
 
@@ -146,7 +148,7 @@ class Refused:
 
 
 class _NoModules:
-    """In place of the tracker of modules, which hooks into all of them: the whole is asked for."""
+    """Stands for torch's tracker of modules, which hooks into all of them: sums need none."""
 
     parents = ("Global",)
 
@@ -201,7 +203,7 @@ class _PhaseCounter(FlopCounterMode):  # type: ignore[misc,unused-ignore]
             self.backward += flops
         else:
             self.forward += flops
-        self.products += flops if any(part in name for part in PRODUCTS) else 0
+        self.products += flops if any(part in name for part in ACTIVATION_PRODUCTS) else 0
         self.by_dtype[_dtype_of(name, args)] += flops
 
     def _note_unknown(self, packet: Any, name: str) -> None:

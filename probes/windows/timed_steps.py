@@ -13,8 +13,8 @@ from .timed_step import Step, sampled
 from .token_rates import StepMeans, means_of
 from .warm_up import WAITS, WarmUp
 
-MAX_SAMPLES = 30
-PATIENCE = 2
+MAX_CLEAN_SAMPLES = 30
+TIMING_PATIENCE = 2
 """Where clean steps are too few, timing goes on for this many times its limits."""
 MAX_STEPS_A_SAMPLE = 50
 """Very short steps are averaged in groups, up to so many, so that a sample is not all jitter."""
@@ -24,7 +24,8 @@ MIN_AHEAD = 4
 hides any pause of the host, and what was timed is known before the time is over."""
 SHOWN_STEPS = 40
 SHOWN_S = 1.0
-"""On such a device steps differ (one in ten reads a number): so many are timed, or for so long."""
+"""Seconds, or steps, that are timed on such a device, where steps differ (one in ten reads a
+number)."""
 LEAST_BURSTS = 3
 """Where bursts of batches are too long for the fewest samples, so many will do."""
 
@@ -113,13 +114,13 @@ class TimedSteps:
             return False
         if num_steps < self._num_shown and spent_s < SHOWN_S:
             return False
-        most = PATIENCE * MAX_SAMPLES * group  # a script may have no more to give
-        if spent_s >= PATIENCE * self._time_limit_s or num_steps >= most:
+        most = TIMING_PATIENCE * MAX_CLEAN_SAMPLES * group  # a script may have no more to give
+        if spent_s >= TIMING_PATIENCE * self._time_limit_s or num_steps >= most:
             return True
         clean = clean_steps.in_groups(self._judged(micro_batches).clean, group)
         if len(clean) < least:
             return False
-        if len(clean) >= MAX_SAMPLES or spent_s >= self._time_limit_s:
+        if len(clean) >= MAX_CLEAN_SAMPLES or spent_s >= self._time_limit_s:
             return True
         spread = spread_of(clean)
         return spread is not None and spread.relative_half_width <= self._precision

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ..loader.token_meter import TokenMeter
 
 
-MAX_STEPS = 48
-"""Of one trial so many steps are kept with what they held."""
+MAX_TOKEN_STEPS = 48
+"""Steps of one trial that are kept with what their batches held, at most."""
 
 
 class StepMeans(NamedTuple):
@@ -88,7 +88,7 @@ def tokens_of(
 
 def _shown(steps: Sequence[StepMeans]) -> tuple[TokenStep, ...]:
     """Some of the steps with their times, evenly spaced where they are many."""
-    stride = -(-len(steps) // MAX_STEPS) or 1
+    stride = -(-len(steps) // MAX_TOKEN_STEPS) or 1
     return tuple(
         TokenStep(
             step_s=step.step_s,

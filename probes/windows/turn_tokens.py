@@ -1,4 +1,4 @@
-"""What the batches of a turn held, where sizes take turns."""
+"""Contents of the batches of a turn, where sizes take turns."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Held(NamedTuple):
 
     @property
     def work(self) -> float | None:
-        """What a step's time grows with at most: the squares, or the positions without these."""
+        """The count by which a step's time grows at most: squares, else positions."""
         return self.squares or self.positions
 
 
-NOTHING = Held()
+NOTHING_HELD = Held()
 
 
 def held_by(step: Step) -> Held:
-    """What each of the steps held that were timed together."""
+    """Contents of each of the steps that were timed together."""
     tokens = step.tokens
     if tokens is None:
-        return NOTHING
+        return NOTHING_HELD
     real, positions = tokens.real, tokens.positions
     return Held(
         None if real is None else real / step.parts,
@@ -39,8 +39,8 @@ def held_by(step: Step) -> Held:
 
 
 def mean_of(steps: Sequence[Held]) -> Held:
-    """Of the steps of one turn; unknown as soon as one of them is."""
-    return Held(*(_mean(values) for values in zip(*steps, strict=True))) if steps else NOTHING
+    """Mean of the steps of one turn; unknown as soon as one of them is."""
+    return Held(*(_mean(values) for values in zip(*steps, strict=True))) if steps else NOTHING_HELD
 
 
 def counted_in(steps: Sequence[Step]) -> CountedTokens | None:

@@ -25,7 +25,7 @@ from .versions import loads_all_kernels
 if TYPE_CHECKING:
     from ..fake_step.fake_steps import FakeSteps
 
-NUM_STEPS = 2
+NUM_FAKE_STEPS = 2
 """The first makes gradients and the optimizer's state; the second is as all that follow. Where they
 are there one step does, unless what a step of another size left would raise its peak."""
 MOST_EVALUATED = 2
@@ -49,7 +49,9 @@ class Kept(NamedTuple):
 
 AHEAD = "the script takes its batches several steps ahead"
 BUDGET = "sizes are a budget, and no batch of so many samples can be made"
-SEVERAL = "several loaders feed a step, and only the batches of one can be made without contents"
+SEVERAL_LOADERS = (
+    "several loaders feed a step, and only the batches of one can be made without contents"
+)
 NO_BATCHES = "batches of this script do not pass through a DataLoader"
 
 
@@ -87,7 +89,7 @@ class FakeTask:
         if context.loop.discovery.axis != "samples":
             return self._cannot(BUDGET)
         if sum(loader.trains for loader in context.loop.discovery.loaders) > 1:
-            return self._cannot(SEVERAL)
+            return self._cannot(SEVERAL_LOADERS)
         if not context.door.replace_batches(self._given, self._steps.aside):
             return self._cannot(NO_BATCHES)
         try:
@@ -114,7 +116,7 @@ class FakeTask:
         if self._reason:
             self._cannot(self._reason)
             return True
-        if self._num_steps >= NUM_STEPS or (self._is_settled and steps.is_as_the_next(size)):
+        if self._num_steps >= NUM_FAKE_STEPS or (self._is_settled and steps.is_as_the_next(size)):
             if self._order.evaluation:
                 steps.next_step()
                 if self._context.door.end_epoch(self):
@@ -176,7 +178,7 @@ class FakeTask:
         return self._context.loop.discovery.native_batch_size
 
     def _given(self, batch: Any, num_samples: int | None, reader: BatchSizeReader) -> Any:
-        """What the script gets in place of a batch; the first ones may be of another size."""
+        """The batch that the script gets instead of its own; the first may be of another size."""
         if not self._kept and num_samples == self._own:
             self._keep(batch, reader.carriers(batch, num_samples))
         if not self._kept or self._reason:

@@ -1,4 +1,4 @@
-"""What the script itself did to files, and which settings it read, by Python's audit events.
+"""Files that the script itself changed, and settings that it read, by Python's audit events.
 
 Seen: open() for writing, pathlib, numpy, shutil, mkdir, rename, remove. Not seen: writers in C
 (databases, subprocesses); process/folder_snapshot.py finds what they left in the working folder.
@@ -16,7 +16,7 @@ from ...records import FileTouched
 from ..source.call_site import is_users, shown_path
 from ..source.settings_files import is_settings_file
 
-MAX_FILES = 200
+MAX_TOUCHED = 200
 _TORCH_CACHE = f"{os.sep}torchinductor_"
 """torch makes this folder below the temporary one when it is first imported, by whatever script."""
 _WATCHED = frozenset({"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"})
@@ -48,7 +48,7 @@ class FileWatch:
         self._note(target if is_path else getattr(target, "name", target), "save (not written)")
 
     def take(self) -> tuple[FileTouched, ...]:
-        """What was touched since the last call."""
+        """Files touched since the last call."""
         with self._lock:
             pairs = list(self._seen)[self._reported :]
             self._reported += len(pairs)
@@ -90,7 +90,7 @@ class FileWatch:
             return
         with self._lock:
             shown = self._settings.pop(full, None)
-            if len(self._settings) < MAX_FILES:
+            if len(self._settings) < MAX_TOUCHED:
                 self._settings[full] = shown or shown_path(full)
 
     def _note(self, path: Any, action: str, folder: int = -1) -> None:
@@ -111,5 +111,5 @@ class FileWatch:
         ):
             return
         with self._lock:
-            if len(self._seen) < MAX_FILES:
+            if len(self._seen) < MAX_TOUCHED:
                 self._seen.setdefault((shown_path(full), action))

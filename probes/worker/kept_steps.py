@@ -1,4 +1,4 @@
-"""What the script's steps keep, by looks at the tensors that live before and after many of them."""
+"""Finds tensors that steps keep, by looks at those that live before and after many steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST_STEPS = 3
 """A process's first look comes after so many: the first step makes what the script holds from one
 step to the next, such as its loss with all nodes behind it, and an optimizer's state."""
 MOST_LOOKS = 4
-"""Of one process: more show nothing new, and each takes about a tenth of a second."""
+"""Looks in one process: more show nothing new, and each takes about a tenth of a second."""
 
 
 class KeptSteps:
@@ -50,7 +50,7 @@ class KeptSteps:
             self._num_steps = 0
 
     def look(self) -> KeptTensors | None:
-        """What the steps since the last look kept; `None` while they are few."""
+        """Tensors that the steps since the last look kept; `None` while the steps are few."""
         if self._tensors is None or self._num_looks == MOST_LOOKS:
             return None
         if self._num_steps < ENOUGH_STEPS:

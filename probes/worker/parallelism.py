@@ -13,7 +13,7 @@ from torch import nn
 
 from ...records import Parallelism
 
-DDP, DP = "DistributedDataParallel", "DataParallel"
+DDP_CLASS, DP = "DistributedDataParallel", "DataParallel"
 FSDP1, FSDP2, SPREAD, SYNC_BN = "FSDP", "FSDP2", "spread model", "SyncBatchNorm"
 
 NOT_MEASURED = {
@@ -46,7 +46,7 @@ def ddp_modules(alive: Iterable[nn.Module] | None = None) -> list[Any]:
 
 
 def recognise(parameters: Iterable[torch.Tensor]) -> Parallelism:
-    """What is to be seen of parallelism.
+    """Recognises how the script trains in parallel.
 
     Args:
         parameters: those that the script trains.
@@ -78,7 +78,7 @@ def _shapes(alive: list[nn.Module]) -> dict[str, bool]:
     from torch.nn.parallel import DataParallel
 
     return {
-        DDP: bool(ddp_modules(alive)) if alive else False,
+        DDP_CLASS: bool(ddp_modules(alive)) if alive else False,
         DP: any(isinstance(instance, DataParallel) for instance in alive),
         FSDP1: _any_of(alive, "torch.distributed.fsdp", "FullyShardedDataParallel"),
         FSDP2: _any_of(alive, "torch.distributed.fsdp", "FSDPModule"),

@@ -47,7 +47,7 @@ def install(
 
 
 def _watch_samplers() -> None:
-    """What samplers are made with: a batch sampler may have to be made once more."""
+    """Remembers the arguments of each sampler: a batch sampler may have to be made once more."""
 
     def make(cls: Any, *args: Any, **named: Any) -> Any:
         native_new = super(Sampler, cls).__new__

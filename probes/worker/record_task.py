@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..doors.caught_errors import CaughtErrors
-from ..process.endings import NO_STEP
+from ..process.endings import NO_OPTIMIZER_STEP
 from ..process.messages import RecordedResult
 from ..process.orders import RunRecorded
 from .supervisor_line import wait_for_the_end
@@ -81,7 +81,7 @@ class RecordTask:
 
     def no_step(self, num_fetches: int, caught_errors: CaughtErrors) -> None:  # noqa: ARG002
         """There is no step to record."""
-        reason = f"{NO_STEP} at batch {self._order.batch_size}"
+        reason = f"{NO_OPTIMIZER_STEP} at batch {self._order.batch_size}"
         self._context.line.send(RecordedResult(reason=reason))
         wait_for_the_end()
 

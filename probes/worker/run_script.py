@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1
 _PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
-"""Looked up once: between fork and exec the loader's lock may be another thread's."""
+"""Looked up once: between fork and exec another thread may hold the loader's lock."""
 
 
 def steer(

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from ..process.messages import Phase
 
 PERIOD_S = 0.2
-"""Between two signs of life where no step time is taken."""
+"""Seconds between two signs of life where no step time is taken."""
 QUIET_PERIOD_S = 5.0
-"""The same while steps are timed or profiled."""
+"""Seconds between two signs of life while steps are timed or profiled: each wakes the supervisor,
+which then runs on the cores whose steps are timed."""
 SILENCE_SHARE = 0.1
-"""Of the longest silence that is allowed: no period is longer than that."""
-QUIET: frozenset[Phase] = frozenset({"timing", "counting", "profiling"})
+"""Share of the longest allowed silence that no period between two signs exceeds."""
+QUIET_PHASES: frozenset[Phase] = frozenset({"timing", "counting", "profiling"})
 """Phases whose steps are measured."""
 
 
@@ -42,7 +43,7 @@ class SignsOfLife:
     def due(self, phase: Phase) -> bool:
         """Whether to say something now; a new phase is always told."""
         now = self._clock()
-        period_s = min(QUIET_PERIOD_S if phase in QUIET else PERIOD_S, self._longest_s)
+        period_s = min(QUIET_PERIOD_S if phase in QUIET_PHASES else PERIOD_S, self._longest_s)
         if phase == self._phase and now - self._last_s < period_s:
             return False
         self._phase, self._last_s = phase, now

@@ -1,4 +1,4 @@
-"""What the supervisor asks of a running script: a trial, pairs of steps, or fake steps."""
+"""Tasks of a running script, as the supervisor asks: a trial, pairs of steps, or fake steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskContext:
-    """What every task of a worker works with.
+    """Tools that every task of a worker uses.
 
     Attributes:
         order: of this worker.
@@ -49,7 +49,7 @@ class TaskContext:
 
 
 class Boundary(NamedTuple):
-    """What the script did since the boundary before.
+    """Counts of the script's work since the boundary before.
 
     Attributes:
         num_batches: of the primary loader that it fetched.

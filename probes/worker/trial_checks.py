@@ -1,4 +1,4 @@
-"""What is said of a trial after its window: what disturbed it, and what its steps left behind."""
+"""Notes on a trial after its window: what disturbed it, and what its steps left behind."""
 
 from __future__ import annotations
 

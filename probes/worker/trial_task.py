@@ -35,7 +35,7 @@ from .trial_checks import check_tail, with_causes
 PROFILE_BELOW = 0.90
 """Share of the capacity above which a trial is not profiled."""
 
-NOT_SEEN = "batches are counted on their way from a loader; here none is steered"
+TOKENS_NOT_SEEN = "batches are counted on their way from a loader; here none is steered"
 
 
 class TrialTask:
@@ -185,9 +185,9 @@ class TrialTask:
         return searched and not self._order.brief and not self._context.loop.no_profile
 
     def _flop_counter(self) -> Callable[[], FlopCounter]:
-        from ..windows.step_flops import COMPILED, Refused, StepFlopCounter
+        from ..windows.step_flops import NO_COUNT_COMPILED, Refused, StepFlopCounter
 
-        why_not = COMPILED if compiles() else self._order.left_out
+        why_not = NO_COUNT_COMPILED if compiles() else self._order.left_out
         if why_not:
             return lambda: Refused(why_not)
         return StepFlopCounter
@@ -257,7 +257,7 @@ class TrialTask:
         if inputs is not None:
             trial = msgspec.structs.replace(trial, inputs=inputs)
         if door.meter is None and request.kind == "timed":
-            reasons = {**trial.unavailable, "tokens": NOT_SEEN}
+            reasons = {**trial.unavailable, "tokens": TOKENS_NOT_SEEN}
             trial = msgspec.structs.replace(trial, unavailable=reasons)
         no_profile = loop.no_profile or self._order.left_out
         if no_profile and request.profile:

@@ -22,7 +22,7 @@ DRIFT = (
 )
 RANKS = "ranks"
 SAID = ("script", "device", "capacity")
-"""What a caution of its own tells."""
+"""Labels of differences that have a caution of their own."""
 OVERLAID = ("throughput", "memory", "shares", "energy")
 
 
@@ -88,7 +88,7 @@ def _judged(difference: Difference) -> str:
 
 
 def _like_for_like(comparison: Comparison) -> str:
-    """What is left of the change at one size in both; nothing where the sizes are the same."""
+    """Words the change at one size in both runs; empty where they recommend the same size."""
     best, same = comparison.recommended, comparison.like_for_like
     if best is None or best.batch_before == best.batch_after:
         return ""

@@ -68,7 +68,7 @@ def build_estimate(answer: Estimate, next_command: str = "") -> MemoryReport:
 
 
 def own_trial(forecast: Forecast, answer: Estimate) -> FakeTrial:
-    """Of the script's own batch size, or the next larger one that was looked at."""
+    """The trial of the script's own batch size, or of the next larger size that was looked at."""
     return next(trial for trial in forecast.trials if trial.batch_size >= answer.batch_size)
 
 

@@ -1,4 +1,4 @@
-"""What a callback saw of a training, in words."""
+"""A training watched by a callback, in words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CALLBACK = "callback."
 
 
 def build_watched(record: RunRecord, advice: Advice) -> WatchedText:
-    """What a window of text, or a cell of a notebook, shows of a watched training."""
+    """Builds the text of a watched training, for a terminal or a notebook's cell."""
     running = record.state == "running"
     return WatchedText(
         headline=advice.headline,
@@ -124,7 +124,7 @@ def _clock(observed: Observed | None, batch_size: int) -> str:
 
 
 def _tokens(trial: Trial | None) -> str:
-    """What the batches hold that were counted, and what of it is no padding."""
+    """Words the contents of the counted batches, and the part that is no padding."""
     tokens = trial.tokens if trial is not None else None
     if trial is None or tokens is None:
         return ""

@@ -12,7 +12,7 @@ from ..words.wording import clean, evidence_text, measured, pad_digits, plural
 from .devices.split_snippet import snippet_of_shares
 
 DIGITS = 0.03
-"""As if known to 3 %: three digits."""
+"""Relative precision of the shown figures: as if known to 3 %, so three digits."""
 ESTIMATE = "All numbers but those of one GPU alone are estimates."
 WEIGHTS = (
     "Each rank's mean loss is multiplied by its weight, or samples on slow GPUs count more than "

@@ -23,7 +23,7 @@ Value = tuple[int, Any]
 
 
 class EventRun:
-    """What TensorBoard shows as one run.
+    """One run in TensorBoard.
 
     Args:
         folder: is made when something is written.

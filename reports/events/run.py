@@ -20,7 +20,7 @@ from .event_files import EventRun
 ADVICE_TAG = "advice"
 STEP_TAG = "steps/step time (ms)"
 INPUT_TAG = "steps/input wait (ms)"
-MAX_STEPS = 1000
+MAX_POINTS = 1000
 """Timed steps of one trial that get a point; of more every second, third, ... has one."""
 
 _METRICS: dict[str, Callable[[SizeRow, float | None], float | None]] = {
@@ -156,7 +156,7 @@ class EventFiles:
         for ordinal in own:
             times = steps.get(ordinal, ())
             if ordinal not in self._steps[size]:
-                stride = math.ceil(len(times) / MAX_STEPS) or 1
+                stride = math.ceil(len(times) / MAX_POINTS) or 1
                 points += [
                     _scalar(tag, 1e3 * times[number][position], first + number, first=number == 0)
                     for tag, position in ((STEP_TAG, 0), (INPUT_TAG, 1))

@@ -58,7 +58,7 @@ def sums(chart: Chart) -> list[float]:
 
 
 def bar_width(frame: Frame) -> float:
-    """Of one bar, in pixels."""
+    """Width of one bar, in pixels."""
     return min(60.0, (frame.x(1) - frame.x(0)) * BAR)
 
 

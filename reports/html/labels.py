@@ -12,10 +12,10 @@ from itertools import pairwise
 CHARACTER = 6.2
 """About the width of a character of the labels."""
 ABOVE, BELOW = 9.0, 3.0
-"""What a line of text takes above and below its base line."""
+"""Height of a line of text above and below its base line, in pixels."""
 OUTSIDE, CROSSED, COVERED, FARTHER = 1000.0, 100.0, 1.0, 0.05
-"""What is bad about a place: a part out of the picture, a line or a name that it crosses, each
-piece of a curve that it covers, each place that was preferred to it."""
+"""Penalties of a label's place: for a part outside the picture, for each line or name that it
+crosses, for each piece of a curve that it covers, for each place that was preferred to it."""
 PIECE = 6.0
 """Pixels of a curve that count as one."""
 
@@ -48,7 +48,7 @@ class Place:
     anchor: str
 
     def box(self, text: str) -> Box:
-        """What the text takes there."""
+        """The box of the text at this place."""
         width = len(text) * CHARACTER
         left = self.x - {"start": 0.0, "middle": width / 2, "end": width}[self.anchor]
         return Box(left, self.y - ABOVE, left + width, self.y + BELOW)

@@ -1,4 +1,4 @@
-"""The same for a cell of a notebook: a small table that needs no script and no style sheet."""
+"""A watched training in a notebook's cell: a small table without a script or a style sheet."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from .split_bars import bars
 from .svg import shapes
 
 UNUSED = {"title", "notes", "key"}
-"""Of a chart: what the page shows beside it."""
+"""Fields of a chart that its script does not need, since the page shows them beside it."""
 START = """
 (function () {
   var start = function () {

@@ -12,7 +12,7 @@ from ..words.compared import not_compared
 MARK = "<!-- batchadvisor report -->"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$@!&:])")
 _LIST = re.compile(r"^(\d*)([-+.)=])(?=\s|$)")
-"""What would open a list at the start of a line: `- `, `1. `."""
+"""Marks that would open a list at the start of a line: `- `, `1. `."""
 _HARMLESS_COLON = re.compile(r"\\:(?!//)")
 
 

@@ -1,4 +1,4 @@
-"""What `analyze` found, as terminal text."""
+"""The result of `analyze` as terminal text."""
 
 from __future__ import annotations
 
@@ -308,7 +308,7 @@ DROPPED_FIRST = (
     "tensor", "SM eff.", "ops", "copies", "sync.", "compute", "host's", "host", "busy",
     "communication", "calls", "comm.", "last in", "input", "occup.", "step time",
 )  # fmt: skip
-"""What a narrow terminal does without, least important first; the page says what it was."""
+"""Columns that a narrow terminal leaves out, least important first; the page has them."""
 
 
 def add_columns(page: Page, columns: dict[str, list[str]], left: Sequence[str]) -> list[str]:

@@ -28,7 +28,7 @@ SHOWN = (
 )  # fmt: skip
 """Columns of the table."""
 MOST_ROWS = 5
-"""Of a table in which no size is marked."""
+"""Rows that are shown of a table in which no size is marked."""
 
 
 def render(
@@ -40,7 +40,7 @@ def render(
     color: bool,
     encoding: str = "utf-8",
 ) -> str:
-    """What decides; see `answer.render` for the other arguments.
+    """Renders the parts of the answer that decide; see `answer.render` for the other arguments.
 
     Args:
         everything: the command that prints the whole answer.

@@ -58,7 +58,7 @@ def render(
 
 
 def _batches(loader: LoaderInfo) -> str:
-    """What yields the batches behind another door than a DataLoader's."""
+    """Describes the batches behind another door than a DataLoader's."""
     where = f" {loader.place}" if loader.place is not None else ""
     size = "an unknown size" if loader.batch_size is None else loader.batch_size
     text = f"Batches{where}: of {size}, sizes get in {loader.steered}"

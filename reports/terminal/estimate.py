@@ -1,4 +1,4 @@
-"""What `batchadvisor estimate` predicts, as terminal text."""
+"""The prediction of `batchadvisor estimate` as terminal text."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _own_trial(forecast: Forecast, answer: Estimate) -> FakeTrial:
 
 
 def _places(page: Page, trial: FakeTrial) -> None:
-    """What made most of what lives at the peak."""
+    """Places that made most of what lives at the peak."""
     if not trial.places:
         return
     page.heading(f"Made in the step, alive at the peak of batch {trial.batch_size}")

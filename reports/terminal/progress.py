@@ -18,7 +18,7 @@ from ..words.outcomes import OUTCOMES
 from ..words.wording import clean, measured
 
 REFRESH_PERIOD_S = 0.25
-"""What is seen changes at most this often; `update` only stores."""
+"""Seconds between two redraws, at least; `update` only stores."""
 QUIET = ("timing", "counting", "profiling")
 """Phases in which steps are measured: the display is drawn once and rests."""
 MAX_LINES = 8

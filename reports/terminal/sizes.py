@@ -18,12 +18,12 @@ DROPPED_FIRST = (
     "per_joule", "used", "predicted", "mfu_pct", "padding", "input", "samples±", "tokens",
     "busy_pct",
 )  # fmt: skip
-"""What a narrow terminal does without, least important first."""
+"""Columns that a narrow terminal leaves out, least important first."""
 USUAL_WIDTH = 80
 KEPT = ("occupancy_pct", "step", "peak")
-"""What only a terminal below the usual width does without, after all others."""
+"""Columns that only a terminal below the usual width leaves out, after all others."""
 DROPPED_NAMES = {"per_joule": "samples/J", "step±": "", "samples±": "", "note": "notes"}
-"""What a column is called where its title alone would not tell."""
+"""Names of left-out columns where the title alone would not tell."""
 STATE_STYLES = {"ok": "", "doubtful": "yellow", "interrupted": "yellow", "failed": "red"}
 
 

@@ -32,7 +32,7 @@ def _time(bound: StepBound) -> str:
 
 
 def bound_notes(answer: Estimate) -> list[str]:
-    """What the bounds are, why some are missing, and what a real run made of them."""
+    """Notes on the bounds: what they are, why some are missing, and how a real run compares."""
     notes = [
         (
             "The sum over the step's operations of the larger of FLOPs / dense peak and bytes / "

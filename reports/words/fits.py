@@ -37,19 +37,19 @@ def fitting_sizes(gpu: FittedGpu, num_samples: int | None, smallest: int) -> str
 
 
 def headline(answer: Estimate) -> str:
-    """What all of it is."""
+    """The headline of an estimate."""
     return f"What should fit: {answer.label}"
 
 
 def range_texts(answer: Estimate) -> list[str]:
-    """What a range of sizes means, and what it takes for granted."""
+    """Explains a range of sizes, and its assumptions."""
     assumed = "; ".join(answer.assumptions)
     taken = [f"Assumed, and checked on no GPU: {assumed}."] if assumed else []
     return [ENDS, *taken, COUNTED]
 
 
 def tensors_text(answer: Estimate, size: int) -> str:
-    """What the tensors of a real step of this size should take, with its spread; or empty."""
+    """Words the bytes that tensors of a real step should take, with their spread; or empty."""
     if answer.tensors is None:
         return ""
     low, high = answer.tensors

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ...records import Estimate, TooSmall
 from ...units import format_bytes
 
-MOST = 0.55
-"""Of what is held, that is called most of it."""
+MOST_SHARE = 0.55
+"""Share of the memory held from which on one part is called most of it."""
 MOST_NAMES = 6
 MOST_CHANGES = 5
 
@@ -40,7 +40,7 @@ def _why(group: TooSmall) -> str:
         if group.for_sure
         else f"As written its tensors take {format_bytes(group.held_bytes)}"
     )
-    most = f"most of it {first}" if size > MOST * group.held_bytes else f"{first} first"
+    most = f"most of it {first}" if size > MOST_SHARE * group.held_bytes else f"{first} first"
     text = f"{of}, {most}: {format_bytes(size)} ({_share(size, group.held_bytes)})"
     return f"{text}; {rest}." if rest else f"{text}."
 

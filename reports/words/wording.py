@@ -37,7 +37,7 @@ _PLAIN = {
 PERCENT = " (%)"
 """How the name of a metric ends whose values are percent already."""
 _SHARES = re.compile(r"\b(?:share|half-width|marginal gain)\b")
-"""In the name of a metric whose values are 0..1."""
+"""Parts of the name of a metric whose values are 0..1."""
 MAX_TEXT = 500
 
 
@@ -213,7 +213,7 @@ def evidence_text(evidence: tuple[Evidence, ...], message: str = "") -> str:
 
 
 def _value(metric: str, value: float | str) -> str:
-    """In the unit that the metric's name tells; shares are percent, as in every message."""
+    """Words a value in the unit of its metric's name; shares are percent, as in every message."""
     if isinstance(value, str):
         return value
     if metric.endswith("_bytes"):

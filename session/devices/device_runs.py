@@ -38,13 +38,13 @@ from ..setup.options_as_typed import options_as_typed
 from ..setup.options_handed_over import hand_over
 from .outcome import Outcome, answer_of, last_error, twin_check
 
-END_S = 30.0
+RUN_END_S = 30.0
 """A run that was interrupted gets so long to save and leave."""
 CHECK_SHARE, WEAK_SHARE = 1 / 6, 1 / 3
-"""Of the budget, where devices are of one model: for the check of twins, and for the weak ones
+"""Shares of the budget for devices of one model: for the check of twins, and for the weak ones
 among them. Phases follow each other, and a budget bounds all of them."""
 RELAY_S = 5.0
-"""What a run that ended said last is waited for so long."""
+"""Seconds to wait for the last words of a run that has ended."""
 
 
 def run_devices(
@@ -132,7 +132,7 @@ class _Run:
     # inside ----------------------------------------------------------------------------------
 
     def _left_s(self, share: float) -> float:
-        """For the next phase: what is left, and its share of the budget at least."""
+        """Seconds for the next phase: what is left, and its share of the budget at least."""
         return max(self._until_s - time.monotonic(), share * self._options.goal.budget_s)
 
     def _probe(self, places: Sequence[int], budget_s: float | None) -> None:
@@ -286,7 +286,7 @@ class _Run:
                     child.send_signal(number)
         for name, child in self._children.items():
             with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-                child.wait(END_S)
+                child.wait(RUN_END_S)
             if name in self._runs and not self._runs[name].folder:
                 self._note(name, folder=name, exit_code=child.returncode)
 
@@ -299,8 +299,8 @@ class _Run:
 
 # The options of one device's own run, made of those of all.
 
-OF_ALL = ("--gpus", "--device", "--output", "--json")
-"""What was typed for all devices, and is otherwise for each."""
+OF_ALL_DEVICES = ("--gpus", "--device", "--output", "--json")
+"""Options that were typed for all devices and that each run gets otherwise."""
 UNCHECKED = (
     *("--sizes", "--start", "--max-batch", "--budget", "--profile-schedule"),
     *("--keep-effective-batch", "--stacks", "--no-profile"),
@@ -352,7 +352,7 @@ def device_options(
     if memory_limit_bytes is not None:
         own += ["--memory-limit", str(memory_limit_bytes)]
         options = msgspec.structs.replace(options, memory_limit_bytes=memory_limit_bytes)
-    leave_out = (*OF_ALL, *UNCHECKED) if check_size is not None else OF_ALL
+    leave_out = (*OF_ALL_DEVICES, *UNCHECKED) if check_size is not None else OF_ALL_DEVICES
     leave_out = leave_out if budget_s is None else (*leave_out, "--budget")
     typed = options_as_typed(options.command, len(words), leave_out=leave_out)
     return msgspec.structs.replace(

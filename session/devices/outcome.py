@@ -1,4 +1,4 @@
-"""What a run on several devices leaves: answers by device, checks against twins."""
+"""The result of a run on several devices: answers by device, checks against twins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..recording.store import DEVICES, read_record
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run on several devices leaves.
+    """The result of a run on several devices.
 
     Attributes:
         answers: record and advice by the name of the device, where there are any.
@@ -44,7 +44,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return plan_split(self.record, self.answers, self.global_batch)
 
     def under(self, goal_of: Callable[[Goal], Goal], *, global_batch: int | None = None) -> Outcome:
-        """The same measurements under another goal.
+        """Returns the answers for the same measurements under another goal.
 
         Args:
             goal_of: the goal to ask, given that of a device's run.

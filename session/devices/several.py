@@ -24,7 +24,7 @@ FOR_ONE_RUN = {
     "--resume": "resume",
     "--dry-run": "dry_run",
 }
-"""What one run alone can do, by the option that asks for it."""
+"""Abilities of a run on one device alone, by the option that asks for each."""
 
 
 def run(options: RunOptions, display: Display) -> Outcome:

@@ -1,4 +1,4 @@
-"""What starts probes on the machines of a cluster: engines that are there already.
+"""Engines that start probes on the machines of a cluster that is there already.
 
 `kubernetes` writes manifests and applies nothing. May import the records; nothing of it is imported
 unless its command runs.

@@ -22,8 +22,16 @@ from .probes import run_probes
 
 EngineName = Literal["slurm", "ray"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
-OF_ALL = ("--engine", "--gres", "--slurm-options", "--time-limit", "--output", "--json", "--quiet")
-"""What was typed for all probes, and is otherwise for each."""
+OF_ALL_PROBES = (
+    "--engine",
+    "--gres",
+    "--slurm-options",
+    "--time-limit",
+    "--output",
+    "--json",
+    "--quiet",
+)
+"""Options that were typed for all probes and that each probe gets otherwise."""
 TIME_LIMIT_S = 3600.0
 
 
@@ -104,7 +112,7 @@ def probe_options(options: RunOptions, kind: GpuType, folder: Path) -> RunOption
     """
     words = options.script_words
     output = folder / kind.name
-    typed = options_as_typed(options.command, len(words), leave_out=OF_ALL)
+    typed = options_as_typed(options.command, len(words), leave_out=OF_ALL_PROBES)
     return msgspec.structs.replace(
         options,
         output=output,

@@ -1,4 +1,4 @@
-"""What every engine can do: start a probe on a GPU of a type, say how it stands, end it."""
+"""The interface of every engine: start a probe on a GPU of a type, say how it stands, end it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """That of its type."""
+        """The name of its type."""
         return self.type.name
 
     @property

@@ -31,7 +31,7 @@ _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?")
 
 
 class Probes(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run, and where.
+    """The probes to run, and where.
 
     Attributes:
         command: as typed in the container, without `-o`: `("batchadvisor", "run", ...)`; the
@@ -58,7 +58,7 @@ class Probes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked(probes: Probes) -> Probes:
-    """The same, if Kubernetes takes its names.
+    """Returns the probes after checking that Kubernetes takes their names.
 
     Raises:
         UsageError: a name or label that it would refuse.

@@ -21,8 +21,8 @@ from ..recording.store import DEVICES, RECORD, RunStore, read_record, write_whol
 from ..setup.options import RunOptions
 from .engine import Engine, GpuType, Probe, Standing
 
-PERIOD_S = 0.5
-END_S = 45.0
+POLL_PERIOD_S = 0.5
+PROBE_END_S = 45.0
 """A probe that was cancelled gets so long to save and leave; Slurm kills after thirty."""
 STILL_WAITING_S = 60.0
 """While nothing else is said, it is said this often what is waited for."""
@@ -110,13 +110,13 @@ class _Run:
             if self._open:
                 self._late = set(self._open)
                 self._engine.cancel(sorted(self._open))
-                self._wait(END_S)
+                self._wait(PROBE_END_S)
         except KeyboardInterrupt:
             state = "interrupted"
             with contextlib.suppress(KeyboardInterrupt), held_back():
                 self._engine.cancel(sorted(self._open))
             with contextlib.suppress(KeyboardInterrupt):  # a second one waits no longer
-                self._wait(END_S)
+                self._wait(PROBE_END_S)
         except BaseException:
             with contextlib.suppress(RunError):
                 self._save("failed")
@@ -164,7 +164,7 @@ class _Run:
         self._open[probe.name] = Standing(state="waiting")
 
     def _wait(self, limit_s: float) -> None:
-        """Until all have ended, or for so long."""
+        """Waits until all have ended, or for so long."""
         until_s = time.monotonic() + limit_s
         while self._open:
             standings = self._engine.look()
@@ -174,7 +174,7 @@ class _Run:
             if not self._open or time.monotonic() > until_s:
                 return
             self._remind(until_s)
-            time.sleep(min(PERIOD_S, limit_s))
+            time.sleep(min(POLL_PERIOD_S, limit_s))
 
     def _see(self, name: str, now: Standing) -> None:
         self._relay(name)
@@ -229,7 +229,7 @@ class _Run:
         return asked == "auto" and device is not None and device.kind == "cpu"
 
     def _relay(self, name: str) -> None:
-        """What the probe said since, line by line."""
+        """Relays the lines that the probe has printed since."""
         with contextlib.suppress(OSError), self._probes[name].log.open("rb") as log:
             log.seek(self._read.get(name, 0))
             *lines, _ = log.read().split(b"\n")

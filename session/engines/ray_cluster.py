@@ -32,10 +32,10 @@ TYPE = "accelerator_type:"
 """Begins the name of the resource by which Ray places work on a type."""
 ADDRESS = "RAY_ADDRESS"
 REMEDY = "Start it on the head node, by `ray job submit`, or set RAY_ADDRESS."
-ANY = "GPU"
-"""What stands for the type of nodes that name none."""
-LOG = "log"
-CONNECT_S = 10.0
+UNNAMED_TYPE = "GPU"
+"""Stands for the type of nodes that name none."""
+RAY_LOG = "log"
+RAY_CONNECT_S = 10.0
 _REMOVE = 'exec 3<&0; { read -r _ <&3; while kill -0 "$0"; do sleep 0.5; done; rm -rf -- "$1"; } &'
 KEPT_MIB = 256
 """A run's files above this are left on the node, but for the record: traces may be large."""
@@ -70,7 +70,7 @@ class RayEngine:
         """Asks for an actor; it comes when a GPU of the type is free."""
         remote = self._ray.remote(Prober)
         kind = probe.type.request
-        placed = {} if kind == ANY else {"resources": {f"{TYPE}{kind}": 0.001}}
+        placed = {} if kind == UNNAMED_TYPE else {"resources": {f"{TYPE}{kind}": 0.001}}
         actor = remote.options(num_gpus=1, max_restarts=0, **placed).remote()
         options = msgspec.structs.replace(probe.options, output=None)
         self._started[probe.name] = _Started(
@@ -149,7 +149,7 @@ class RayEngine:
 
 
 class Prober:
-    """On a node: the process of a run. Ray makes an actor of it."""
+    """Runs the process of a run on a node. Ray makes an actor of it."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="batchadvisor-"))
@@ -167,7 +167,7 @@ class Prober:
         run = msgspec.structs.replace(options, output=self._folder / "run")
         variable = hand_over(run, self._folder / "options.json")
         words = ["-m", "batchadvisor", "run", "--", *run.script_words]
-        with (self._folder / LOG).open("wb") as log:
+        with (self._folder / RAY_LOG).open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, *words],
                 cwd=working_folder if Path(working_folder).is_dir() else None,
@@ -186,7 +186,7 @@ class Prober:
         """The exit code, `None` while it runs; what it said since."""
         assert self._process is not None
         code = self._process.poll()
-        with (self._folder / LOG).open("rb") as log:
+        with (self._folder / RAY_LOG).open("rb") as log:
             log.seek(self._read)
             said = log.read()
         self._read += len(said)
@@ -221,7 +221,7 @@ def _check_address(address: str) -> None:
     """
     host, _, port = address.rpartition(":")
     if host and port.isdecimal() and "/" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), RAY_CONNECT_S).close()
 
 
 def _removed_at_the_end(folder: Path, pid: int) -> int:
@@ -267,7 +267,7 @@ def types_of(nodes: Sequence[Mapping[str, float]]) -> list[str]:
     for resources in nodes:
         if resources.get("GPU", 0) >= 1:
             own = [name.removeprefix(TYPE) for name in resources if name.startswith(TYPE)]
-            names.update(dict.fromkeys(own or [ANY]))
+            names.update(dict.fromkeys(own or [UNNAMED_TYPE]))
     return sorted(names)
 
 

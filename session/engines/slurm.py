@@ -26,7 +26,7 @@ from .engine import GpuType, Probe, Standing
 from .names import slugs
 
 JOB_ID = "SLURM_JOB_ID"
-"""In the environment inside an allocation."""
+"""Variable of the environment inside an allocation."""
 COMMAND_S = 60.0
 """Slurm's own commands get so long to answer."""
 FIRST_LOOK_S, LAST_LOOK_S = 0.5, 10.0
@@ -143,7 +143,7 @@ class SlurmEngine:
                 started.process.terminate()
 
     def close(self) -> None:
-        """What still lives was cancelled before, or nobody waits for it any more."""
+        """Ends probes that still live: cancelled ones, or ones that nobody waits for."""
         for started in self._started.values():
             if started.process.poll() is None:
                 if self._job is None:
@@ -318,7 +318,7 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _output(command: Sequence[str]) -> str:
-    """What a command prints; nothing if it fails, for then nothing is known."""
+    """Output of a command; empty if it fails, for then nothing is known."""
     done = _run(command)
     return done.stdout if done.returncode == 0 else ""
 

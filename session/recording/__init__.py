@@ -1,1 +1,1 @@
-"""What a run leaves on disk: the record, event files, traces."""
+"""Writes what a run leaves on disk: the record, event files, traces."""

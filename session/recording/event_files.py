@@ -19,9 +19,9 @@ NOTE = (
     "smoothing to 0 and untick *Ignore outliers in chart scaling*. The tab **Batch Advisor** shows "
     "the same values as they are."
 )
-COST_SHARE = 20
-"""Between two updates passes so many times what the last one took, except for a new size."""
-GROWTH = 2
+UPDATE_COST_FACTOR = 20
+"""Pause between two updates, in times what the last one took; a new size does not wait."""
+REWRITE_GROWTH = 2
 """A size of a watched loop is written again when so many times the steps stand behind it."""
 
 
@@ -75,7 +75,7 @@ class EventStore(RunStore):
         self._sizes = {trial.batch_size for trial in record.trials}
         self._written = _steps_behind(record)
         now_s = time.monotonic()
-        self._due_s = now_s + COST_SHARE * (now_s - started_s)
+        self._due_s = now_s + UPDATE_COST_FACTOR * (now_s - started_s)
 
     def _is_due(self, record: RunRecord) -> bool:
         if record.state != "running":
@@ -83,7 +83,7 @@ class EventStore(RunStore):
         if not {trial.batch_size for trial in record.trials} <= self._sizes:
             return True
         grown = any(
-            num >= GROWTH * self._written.get(ordinal, 0)
+            num >= REWRITE_GROWTH * self._written.get(ordinal, 0)
             for ordinal, num in _steps_behind(record).items()
         )
         return grown and time.monotonic() >= self._due_s

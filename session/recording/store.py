@@ -22,7 +22,7 @@ SAMPLES = "samples.jsonl"
 LOG = "script.log"
 MEMORY_PAGE = "memory.html"
 DEVICES = "devices.json"
-"""In the folder of a run on several devices, each of which has a run's folder below."""
+"""File in the folder of a run on several devices, each of which has a run's folder below."""
 TRACES = "traces"
 """Folder below a run's: a log directory for TensorBoard, one run per size."""
 

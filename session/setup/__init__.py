@@ -1,1 +1,1 @@
-"""What a run was asked for and which devices it is for, checked before anything starts."""
+"""Checks what a run was asked for and finds its devices, before anything starts."""

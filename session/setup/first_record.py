@@ -18,7 +18,7 @@ from .options import RunOptions, check_same_script, digest_of, run_folder
 
 
 def first_record(options: RunOptions, resumed: RunRecord | None) -> RunRecord:
-    """What stands in the record before anything is measured: what a resumed run measured so far."""
+    """The record before anything is measured, with what a resumed run measured so far."""
     if resumed is not None:
         # A trial that was cut short is run again; the rest stands.
         kept = tuple(trial for trial in resumed.trials if trial.outcome != "interrupted")

@@ -48,7 +48,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker gets.
+    """The devices that a worker gets.
 
     Attributes:
         kind: `cuda`, `cpu`, or `auto` where only torch can tell.
@@ -111,7 +111,7 @@ def several_gpus(
 
 
 def settled(chosen: Chosen, in_use: Sequence[int]) -> tuple[Chosen, bool]:
-    """What the processes after a discovery see, and whether the discovery must be made again.
+    """GPUs for the processes after a discovery, and whether the discovery must be made again.
 
     Args:
         in_use: numbers of the GPUs on which the script has memory; empty where it is not known.

@@ -1,4 +1,4 @@
-"""What `run` was asked for, checked before anything starts."""
+"""Options of `run`, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def traits(self) -> DoorTraits:
-        """What follows from the door."""
+        """Traits of the door."""
         return traits_of(self.door)
 
     @property
@@ -94,7 +94,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         return Script(self.script, self.arguments, self.module)
 
     def through(self, place: SizePlace) -> RunOptions:
-        """The same, with sizes that go in at that place."""
+        """Returns the options with the place through which sizes reach the script."""
         arguments = place.arguments or self.arguments
         return msgspec.structs.replace(self, door="template", arguments=arguments, place=place)
 
@@ -163,7 +163,7 @@ def check_same_script(options: RunOptions, resumed: RunRecord) -> None:
 
 
 def digest_of(options: RunOptions) -> str | None:
-    """Of the script's text; a module is looked for below the working folder."""
+    """Digest of the script's text; a module is looked for below the working folder."""
     try:
         text = Path(source_file(options.script_path, module=options.module)).read_bytes()
     except OSError:

@@ -14,8 +14,8 @@ FLAGS = {
     *("--json", "--debug", "--keep-effective-batch", "--worst-case", "--dry-run", "--no-profile"),
     *("--stacks", "--quiet", "--verbose", "--template", "--workload", "-m"),
 }
-"""Of the options of `cli/run.py` those without a value; a test compares them."""
-SHORT = {"-o": "--output", "-q": "--quiet", "-v": "--verbose"}
+"""Options of `cli/run.py` that take no value; a test compares them."""
+SHORT_OPTIONS = {"-o": "--output", "-q": "--quiet", "-v": "--verbose"}
 
 
 def options_as_typed(
@@ -66,7 +66,7 @@ def with_options_typed(remedy: str, command: Sequence[str], num_script_words: in
 
 
 def _options(words: Sequence[str]) -> dict[str, list[str]]:
-    """Each option by its long name, with its words."""
+    """Yields each option by its long name, with its words."""
     typed: dict[str, list[str]] = {}
     left = list(words)
     while left and left[0].startswith("-") and left[0] != "--":
@@ -74,7 +74,7 @@ def _options(words: Sequence[str]) -> dict[str, list[str]]:
         if len(word) > 2 and not word.startswith("--"):  # several short ones, such as -qo
             left[:0] = [word[:2], word[2:] if word.startswith("-o") else f"-{word[2:]}"]
             continue
-        name = SHORT.get(word, word.partition("=")[0])
+        name = SHORT_OPTIONS.get(word, word.partition("=")[0])
         alone = name in FLAGS or "=" in word
         typed[name] = [word, *([] if alone else left[:1])]
         del left[: len(typed[name]) - 1]

@@ -14,7 +14,7 @@ import msgspec
 from ...errors import UsageError
 from .options import RunOptions
 
-VARIABLE = "BATCHADVISOR_OPTIONS"
+OPTIONS_VARIABLE = "BATCHADVISOR_OPTIONS"
 """Names the file in the environment of `batchadvisor run SCRIPT`, which then parses no options."""
 
 
@@ -26,7 +26,7 @@ def hand_over(options: RunOptions, path: Path) -> dict[str, str]:
         path: of the file, which must stay until that process has begun.
     """
     path.write_bytes(msgspec.json.encode(options, enc_hook=_plain))
-    return {VARIABLE: str(path.resolve())}
+    return {OPTIONS_VARIABLE: str(path.resolve())}
 
 
 def handed_over(environment: MutableMapping[str, str]) -> RunOptions | None:
@@ -37,7 +37,7 @@ def handed_over(environment: MutableMapping[str, str]) -> RunOptions | None:
     Raises:
         UsageError: the file cannot be read.
     """
-    path = environment.pop(VARIABLE, None)
+    path = environment.pop(OPTIONS_VARIABLE, None)
     if path is None:
         return None
     try:

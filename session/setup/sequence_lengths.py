@@ -45,12 +45,12 @@ def with_sequence_lengths(options: RunOptions) -> RunOptions:
 
 
 def _how(typed: str) -> str:
-    """What to do, also where the script itself reads braces."""
+    """Says how to write lengths, also where the script itself reads braces."""
     return f"{_HOW} If the script itself is to get {typed}, type {{{typed}}}."
 
 
 def _filled(arguments: tuple[str, ...], length: str) -> tuple[str, ...]:
-    """With the length in place of the placeholder, and one pair of braces where two were typed."""
+    """Puts the length in place of the placeholder, and one pair of braces where two were typed."""
     both = re.compile(f"{_OF_THE_SCRIPT.pattern}|{_PLACEHOLDER.pattern}", re.IGNORECASE)
     return tuple(
         both.sub(lambda match: match["literal"] or length, argument) for argument in arguments

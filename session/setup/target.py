@@ -65,7 +65,7 @@ def choose_target(
 
 
 def machine(device: str) -> Machine:
-    """What there is: by NVML, and where it lists nothing and a GPU is insisted on, by torch.
+    """Finds the devices: by NVML, and where it lists none and a GPU is insisted on, by torch.
 
     Args:
         device: as the user asked; torch takes seconds to import, so `auto` does without it.

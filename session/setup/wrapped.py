@@ -16,7 +16,7 @@ _LAUNCHERS = {
     "torchrun": ("torch", ("-m", "torch.distributed.run")),
     "accelerate": ("accelerate", ("-m", "accelerate.commands.accelerate_cli")),
 }
-"""What is typed, the package that it belongs to, and the program behind it."""
+"""Launchers as typed: the package that each belongs to, and the program behind it."""
 _OTHERS = {"deepspeed", "mpirun", "mpiexec", "srun", "uv", "poetry", "horovodrun", "composer"}
 
 
@@ -72,7 +72,7 @@ def _split(script: str, launcher: tuple[str, ...], words: Sequence[str]) -> Wrap
 
 
 def launcher_words(command: Sequence[str], num_script_words: int) -> tuple[str, ...]:
-    """What started the script, as it was typed; empty where nothing did.
+    """The launcher and its options, as typed; empty without one.
 
     Args:
         command: `batchadvisor run`, its options, and the script with its arguments.

@@ -1,1 +1,1 @@
-"""What stands behind TensorBoard: the tab's data, who may ask, readers of traces."""
+"""Serves what stands behind TensorBoard: the tab's data, who may ask, readers of traces."""

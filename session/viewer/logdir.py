@@ -16,7 +16,7 @@ from ..recording.store import DEVICES, RECORD, TRACES
 
 SUFFIXES = (".json", ".json.gz")
 SURE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
-"""What torch.profiler's own handler for TensorBoard writes; other JSON is looked into."""
+"""Suffixes of files by torch.profiler's own handler for TensorBoard; other JSON is looked into."""
 HEAD_BYTES = 2048
 _TRACE = re.compile(rb'"(traceEvents|deviceProperties|distributedInfo)"|"schemaVersion"\s*:\s*1\b')
 _RECORD = re.compile(rb'"schema_version"')

@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 class Readers:
-    """What this process starts through `multiprocessing` from now on; ended at its exit."""
+    """Processes that this one starts through `multiprocessing` from now on; ended at its exit."""
 
     def __init__(self) -> None:
         self._others = set(multiprocessing.active_children())

@@ -1,4 +1,4 @@
-"""What stands before TensorBoard's application: who may ask, what is told of others' failures."""
+"""The layer before TensorBoard's application: who may ask, what is told of others' failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
-REFUSED = (
+FORBIDDEN = (
     "batchadvisor view answers requests from this machine only, and {host} is not its name "
     "(localhost, 127.0.0.1). Otherwise a page of another site whose name points here could read "
     "all that is shown.\nBehind a proxy of your own, start TensorBoard itself: tensorboard "
@@ -30,7 +30,7 @@ def loopback_only(app: App) -> App:
         host = environ.get("HTTP_HOST", "")
         if is_loopback(host):
             return app(environ, start)
-        return _plain(start, "403 Forbidden", REFUSED.format(host=host[:100] or "(none)"))
+        return _plain(start, "403 Forbidden", FORBIDDEN.format(host=host[:100] or "(none)"))
 
     return guarded
 

@@ -1,4 +1,4 @@
-"""What to tell the user when steps train on the same, whatever size is asked for."""
+"""Messages to the user when steps train on the same batches, whatever size is asked for."""
 
 from __future__ import annotations
 

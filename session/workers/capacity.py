@@ -1,4 +1,4 @@
-"""What a GPU has left for the script, told anew by each process."""
+"""The memory that a GPU has left for the script, told anew by each process."""
 
 from __future__ import annotations
 

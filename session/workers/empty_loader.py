@@ -17,7 +17,7 @@ def is_empty(loader: LoaderInfo | None) -> TypeGuard[LoaderInfo]:
 
 
 def no_batches(loader: LoaderInfo) -> tuple[str, str]:
-    """What happened, without a full stop, and what to do.
+    """Says what happened, without a full stop, and what to do.
 
     Args:
         loader: one of which `is_empty` holds.

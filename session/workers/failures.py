@@ -1,4 +1,4 @@
-"""What to tell the user when a script cannot be measured: what, why, what to do."""
+"""Messages to the user when a script cannot be measured: what, why, what to do."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class GpuWatch:
 
 
 def doubts_of(counters: Counters) -> list[str]:
-    """What was on the GPU or held it back, so that a time may not be the device's own.
+    """Reasons why a time may not be the device's own: what else was on the GPU, or held it back.
 
     A clock that somebody set and a software power cap are how the device is run, not a doubt: the
     cap is the ordinary state of a data-centre GPU under full load, and every size meets it.

@@ -24,7 +24,7 @@ from .ranks import own_rank
 OPTION = "--nproc-per-node"
 EXIT_CODE = "BATCHADVISOR_EXIT_CODE_FILE"
 """Where rank 0 writes its exit code (see cli): the launcher's own says only that a rank failed."""
-END_S = 40.0
+LAUNCHER_END_S = 40.0
 """The launcher gives its ranks 30 s after a signal."""
 
 
@@ -95,7 +95,7 @@ def _interrupt(launcher: subprocess.Popen[bytes], exit_code: Path, number: signa
     except (OSError, ValueError):  # nothing was measured, and nobody listens while torch waits
         _kill(launcher)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        launcher.wait(END_S)
+        launcher.wait(LAUNCHER_END_S)
 
 
 def _kill(launcher: subprocess.Popen[bytes]) -> None:

@@ -10,7 +10,7 @@ from ...probes.process.orders import WorkOrder
 from ...probes.process.worker_launch import Launched, Standby
 
 ROOM_BYTES = 2 << 30
-"""With less memory available no process stands by."""
+"""Available memory below which no process stands by."""
 WAIT_S = 3.0
 """The first trial waits at most so long for it to fall asleep."""
 
@@ -52,7 +52,7 @@ class Reserve:
         return None
 
     def make_room(self) -> None:
-        """What is left of a short memory belongs to the script."""
+        """Ends the standby process where memory is short: what is left belongs to the script."""
         if self.standby is not None and not self.has_room():
             self.end()
 

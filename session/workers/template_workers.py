@@ -25,7 +25,7 @@ SHRINK = 4
 LOOK_S = 20.0
 """A process that is only looked at may take so long, or LOOK_SHARE times as long as the first."""
 LOOK_SHARE = 3.0
-APART = 4
+OTHER_SIZE_FACTOR = 4
 """Another size is so many times the first, to see whether it arrives."""
 WITHOUT = "without that argument the script does not come to its training loop"
 NOT_TOLD = "what a step trains on does not tell it"
@@ -125,8 +125,8 @@ class TemplateWorkers(WorkerPool):
             self._name_own(own, WITHOUT if written is None else NOT_TOLD)
         if not shows(found.entered, size):
             most = options.goal.max_batch
-            larger = most is None or APART * size <= most
-            other = APART * size if larger else max(1, size // APART)
+            larger = most is None or OTHER_SIZE_FACTOR * size <= most
+            other = OTHER_SIZE_FACTOR * size if larger else max(1, size // OTHER_SIZE_FACTOR)
             seen = self._look_at(other, found.setup_s) if other != size else None
             if seen is None or seen.entered is None:
                 return
@@ -169,7 +169,7 @@ class TemplateWorkers(WorkerPool):
         return self._changes_for(self._size)
 
     def _changes_for(self, size: int | None) -> dict[str, Any]:
-        """What a process is ordered that has this size, or none."""
+        """Fields of the order of a process that has this size, or none."""
         options = self._options
         replacement = None if options.place is None else options.place.replacement
         written = without_placeholder(options.arguments)

@@ -1,4 +1,4 @@
-"""What a worker is told: the options of the run and the device, in the worker's terms."""
+"""Makes orders of a worker: the options of the run and the device, in the worker's terms."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class WorkerPool:
         self.current = None
 
     def _touched(self, told: list[FileTouched]) -> list[FileTouched]:
-        """What the script's process told, and what else has changed in the working folder."""
+        """Files that the script's process told, and others that changed in the working folder."""
         self._tree.ignore(self._scratch.path)
         known = {file.path for file in (*told, *self._writer.record.files)}
         return [*told, *(change for change in self._tree.changes() if change.path not in known)]
@@ -225,7 +225,7 @@ class WorkerPool:
         return worker_environment(target.device, self._scratch.path, target.gpus.variables)
 
     def _settle(self, worker: WorkerLike) -> bool:
-        """What later processes see of the GPUs; whether this one saw them in the wrong order."""
+        """Settles the GPUs of later processes; whether this one saw them in a wrong order."""
         gpus, again = settled(self._target.gpus, [gpu.index for gpu in worker.in_use])
         self._target = msgspec.structs.replace(self._target, gpus=gpus)
         return again
@@ -278,7 +278,7 @@ class WorkerPool:
         return msgspec.structs.replace(order, **{**told, **self._order_changes(), **changes})
 
     def _order_changes(self) -> dict[str, Any]:
-        """What another door orders otherwise."""
+        """Fields of the order that another door sets otherwise."""
         return {}
 
     def _found(self, worker: WorkerLike, discovery: Discovery, device: DeviceInfo) -> None:
@@ -297,7 +297,7 @@ class WorkerPool:
             self._duty = DutyCycle(worker.pid, self._target.share)
 
     def _capacity_now(self, device: DeviceInfo) -> None:
-        """What a GPU has left changes with its other processes; each new process looks again."""
+        """Notes that a GPU's memory for the script has changed with its other processes."""
         before = self._writer.record.device
         if before is None or not capacity_moved(before, device):
             return

@@ -21,7 +21,7 @@ from batchadvisor.probes.windows.interleaved_window import TurnsWindow
 from batchadvisor.probes.windows.step_evidence import Reading
 from batchadvisor.probes.windows.window import Window
 from batchadvisor.records import Goal, Memory
-from batchadvisor.session.run import BUDGET_SHARE, CPU_PRECISION, MAX_TIMED_S, MIN_SAMPLE_S
+from batchadvisor.session.run import CPU_PRECISION, MAX_TIMED_S, MIN_SAMPLE_S, TIMED_SHARE
 
 from ..on_paper import GIB, discovery_of, record_of
 from .machine import MAX_TRIALS, Result
@@ -265,7 +265,7 @@ class Session:
     def _run(self, request):
         kernel, goal = self.kernel, self.goal
         shared = {
-            "time_limit_s": max(1.0, min(MAX_TIMED_S, goal.budget_s * BUDGET_SHARE)),
+            "time_limit_s": max(1.0, min(MAX_TIMED_S, goal.budget_s * TIMED_SHARE)),
             "deadline_s": self._left_s(),
             "evidence": kernel,
             "clock": kernel.clock,

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import msgspec
 from batchadvisor.records import Goal, Turns
-from batchadvisor.session.run import BUDGET_SHARE, MAX_TIMED_S
+from batchadvisor.session.run import MAX_TIMED_S, TIMED_SHARE
 from batchadvisor.spread import inverse, spread_of
 
 from ..on_paper import GIB, exactly, trial_of
@@ -131,5 +131,5 @@ class DriftingMachine(Machine):
     def _enough(self, times, spent_s):
         if len(times) < 6 or len(times) >= 30:
             return len(times) >= 30
-        late = spent_s >= min(MAX_TIMED_S, self.budget_s * BUDGET_SHARE)
+        late = spent_s >= min(MAX_TIMED_S, self.budget_s * TIMED_SHARE)
         return late or spread_of(times).relative_half_width <= 0.05

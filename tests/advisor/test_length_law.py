@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.measured.length_law import MAX_RESIDUAL, Point, fit_lengths
+from batchadvisor.advisor.measured.length_law import MAX_LENGTH_RESIDUAL, Point, fit_lengths
 from batchadvisor.advisor.measured.length_risk import MAX_CHANCE, risk_of
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.records import ChosenBatch, Goal, InputSize, LengthCensus, Tokens
@@ -75,7 +75,7 @@ class TestLaw:
             Point(*window, 200 * MIB + int(1e5 * window[0] * window[1])) for window in WINDOWS[1:]
         ]
         law = fit_lengths(points)
-        assert law.residual <= MAX_RESIDUAL
+        assert law.residual <= MAX_LENGTH_RESIDUAL
         assert (8, SHORT, 400 * MIB) not in law.windows
 
 

@@ -5,7 +5,7 @@ import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.memory_prior import (
-    CPU,
+    RESIDENT,
     Prior,
     corrected,
     predicted_bytes,
@@ -13,7 +13,7 @@ from batchadvisor.advisor.measured.memory_prior import (
 )
 from batchadvisor.advisor.measured.step_law import StepLaw, law_of
 from batchadvisor.advisor.search.next_trial import next_trial
-from batchadvisor.advisor.search.prior_plan import MAX_SIZES, next_fake_size
+from batchadvisor.advisor.search.prior_plan import MAX_FAKE_SIZES, next_fake_size
 from batchadvisor.records import Goal, MemoryPrior
 
 from ..on_paper import GIB, discovery_of, failure_of, numbered, record_of, trial_of
@@ -120,7 +120,7 @@ class TestPlan:
         assert law.largest_batch(40 * GIB) == pytest.approx(3900, rel=0.01)
 
     def test_memory_that_never_grows_ends_it(self):
-        assert len(self.sizes(lambda _: GIB)) == MAX_SIZES
+        assert len(self.sizes(lambda _: GIB)) == MAX_FAKE_SIZES
 
 
 class TestCorrection:
@@ -158,7 +158,8 @@ class TestCorrection:
 class TestCare:
     def test_resident_memory_may_grow_faster_than_tensors(self):
         device, cpu = (
-            prior.next_size(32, straight(32), 8 * GIB) for prior in (Prior(LAW), Prior(LAW, CPU))
+            prior.next_size(32, straight(32), 8 * GIB)
+            for prior in (Prior(LAW), Prior(LAW, RESIDENT))
         )
         assert cpu < device < LAW.largest_batch(8 * GIB)
 

@@ -14,7 +14,7 @@ from batchadvisor.advisor.tails.conditions import HARMFUL_WEIGHT
 from batchadvisor.advisor.tails.engine import report_of
 from batchadvisor.advisor.tails.sweeps import (
     MAX_CLEAN,
-    NEAR,
+    NEAR_SHARE,
     is_clean,
     near_by,
     nearest_clean,
@@ -269,7 +269,7 @@ class TestNearestClean:
         assert len(sizes) == len(set(sizes)) <= MAX_CLEAN
         for clean in sizes:
             assert clean != size
-            assert abs(clean - size) <= NEAR * size + 1
+            assert abs(clean - size) <= NEAR_SHARE * size + 1
             left = num_samples % clean
             assert left == 0 or left >= clean / 2
 

@@ -1,7 +1,12 @@
 """What another size does to the training."""
 
 import pytest
-from batchadvisor.advisor.measured.training import LINEAR, SQUARE_ROOT, UNKNOWN, training_of
+from batchadvisor.advisor.measured.training import (
+    LINEAR_RULE,
+    SQUARE_ROOT_RULE,
+    UNKNOWN_RULE,
+    training_of,
+)
 from batchadvisor.records import OptimizerInfo
 
 from ..on_paper import discovery_of, loader_of
@@ -22,11 +27,11 @@ class TestRate:
     @pytest.mark.parametrize(
         ("name", "rate", "rule"),
         [
-            ("SGD", 0.4, LINEAR),
-            ("AdamW", 0.2, SQUARE_ROOT),
-            ("RMSprop", 0.2, SQUARE_ROOT),
-            ("LBFGS", None, UNKNOWN),
-            ("MyOptimizer", None, UNKNOWN),
+            ("SGD", 0.4, LINEAR_RULE),
+            ("AdamW", 0.2, SQUARE_ROOT_RULE),
+            ("RMSprop", 0.2, SQUARE_ROOT_RULE),
+            ("LBFGS", None, UNKNOWN_RULE),
+            ("MyOptimizer", None, UNKNOWN_RULE),
         ],
     )
     def test_rules(self, name, rate, rule):

@@ -246,7 +246,7 @@ class TestLive:
 
     def test_a_new_size_does_not_wait(self, live, monkeypatch):
         whole, store, until = live
-        monkeypatch.setattr("batchadvisor.session.recording.event_files.COST_SHARE", 1e9)
+        monkeypatch.setattr("batchadvisor.session.recording.event_files.UPDATE_COST_FACTOR", 1e9)
         for number in range(1, len(whole.trials) + 1):
             store.save(
                 msgspec.structs.replace(whole, state="running", trials=whole.trials[:number])

@@ -9,7 +9,7 @@ import torch
 from batchadvisor.callback.device_times import Pacer, Timeline
 from batchadvisor.callback.event_buffer import EventBuffer
 from batchadvisor.callback.step_counter import NEVER, Core
-from batchadvisor.callback.stretches import MAX_STRETCHES, MIN_STEPS, Stretch, Stretches
+from batchadvisor.callback.stretches import MAX_STRETCHES, MIN_STRETCH_STEPS, Stretch, Stretches
 from batchadvisor.session.recording.store import read_record
 
 from ..virtual_gpu.device import VirtualGpu
@@ -117,7 +117,7 @@ class TestWholeRuns:
         record = prof.record
         (seen,) = record.observed.stretches
         assert seen.batch_size == BATCH_SIZE
-        assert seen.num_steps >= MIN_STEPS
+        assert seen.num_steps >= MIN_STRETCH_STEPS
         assert seen.num_stretches == record.trials[0].step_s.num_samples
         text = " ".join(str(prof).split())
         assert f"by the device's events, in {seen.num_stretches} stretches of " in text
@@ -193,12 +193,12 @@ class TestStretches:
 
     def test_a_stretch_has_several_steps(self):
         stretches = Stretches()
-        for _ in range(MIN_STEPS - 1):
+        for _ in range(MIN_STRETCH_STEPS - 1):
             stretches.add(Stretch(1, 10, 0))
-        assert stretches.whole == [Stretch(MIN_STEPS - 1, 10 * (MIN_STEPS - 1), 0)]
+        assert stretches.whole == [Stretch(MIN_STRETCH_STEPS - 1, 10 * (MIN_STRETCH_STEPS - 1), 0)]
         stretches.add(Stretch(1, 10, 0))
         stretches.add(Stretch(1, 99, 0))
-        assert stretches.whole == [Stretch(MIN_STEPS, 10 * MIN_STEPS, 0)]
+        assert stretches.whole == [Stretch(MIN_STRETCH_STEPS, 10 * MIN_STRETCH_STEPS, 0)]
 
 
 class Quiet:

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from batchadvisor import ProfilingCallback
-from batchadvisor.advisor.measured.noise_scale import MIN_STEPS, noise_interval, student_quantile
+from batchadvisor.advisor.measured.noise_scale import (
+    MIN_NOISE_STEPS,
+    noise_interval,
+    student_quantile,
+)
 from torch import nn
 
 from . import noise_net
@@ -184,7 +188,7 @@ class TestInterval:
     @pytest.mark.parametrize(
         ("pairs", "small", "large", "part"),
         [
-            ([(2.0, 1.0)] * (MIN_STEPS - 1), 8, 32, "are needed, there are"),
+            ([(2.0, 1.0)] * (MIN_NOISE_STEPS - 1), 8, 32, "are needed, there are"),
             ([(2.0, 1.0)] * 20, 8, 8, "one gradient a step"),
             ([(1.0, 1.0)] * 20, 8, 32, "do not differ"),
         ],

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from batchadvisor.callback.adapters.plain import ProfilingCallback
-from batchadvisor.callback.token_count import FIRST, NEVER, TokenCount
+from batchadvisor.callback.token_count import FIRST_BATCHES, NEVER, TokenCount
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
@@ -42,7 +42,7 @@ def test_a_plain_loop(tmp_path):
     (trial,) = [trial for trial in prof.record.trials if trial.tokens is not None]
     tokens = trial.tokens
     assert tokens.evidence == "attention mask"
-    assert tokens.num_batches >= FIRST
+    assert tokens.num_batches >= FIRST_BATCHES
     assert tokens.padding_share == pytest.approx(SHARE)
     assert tokens.real_per_step == 10 * sum(LENGTHS) / len(LENGTHS)
     per_sample = sum(LENGTHS) / len(LENGTHS)
@@ -82,7 +82,7 @@ def test_counting_takes_a_small_share_of_the_time():
     for _ in range(10_000):
         count.note(batch, 10)
     # Each took one millisecond, and the next one waits for 500 of them.
-    assert FIRST < count.num_seen < FIRST + 10_000 / 450
+    assert FIRST_BATCHES < count.num_seen < FIRST_BATCHES + 10_000 / 450
     tokens = count.of_size(10, 2, exactly(100.0))
     assert tokens.num_batches == count.num_seen
     assert tokens.real_per_step == 2 * 10 * sum(LENGTHS) / len(LENGTHS)
@@ -93,7 +93,7 @@ def test_what_holds_no_tokens_is_not_looked_at_again():
     count = TokenCount(Clock())
     for _ in range(100):
         count.note(torch.rand(4, 3, 8, 8), 4)
-    assert (count.num_seen, count.due_ns) == (FIRST, NEVER)
+    assert (count.num_seen, count.due_ns) == (FIRST_BATCHES, NEVER)
 
 
 def test_a_batch_that_lies_on_a_device_says_why():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from batchadvisor.probes.loader.batch_lengths import NO_LENGTH, lengthened
+from batchadvisor.probes.loader.batch_lengths import NO_BATCH_LENGTH, lengthened
 from batchadvisor.probes.loader.batch_parts import CannotCutError
 
 CARRIERS = {(("item", key),): 0 for key in ("ids", "mask", "states", "label")}
@@ -37,5 +37,5 @@ def test_samples_are_no_length():
 
 
 def test_images_have_no_length():
-    with pytest.raises(CannotCutError, match=NO_LENGTH):
+    with pytest.raises(CannotCutError, match=NO_BATCH_LENGTH):
         lengthened(torch.zeros(4, 3, 8, 8), {(): 0}, 9, empty)

@@ -5,7 +5,7 @@ import random
 import pytest
 from batchadvisor.probes.loader import remade_samplers
 from batchadvisor.probes.loader.budgets import BY_RULE, budget_of, cut_by_budget
-from batchadvisor.probes.loader.sample_lengths import NO_LENGTH, SampleLengths, length_of
+from batchadvisor.probes.loader.sample_lengths import NO_SAMPLE_LENGTH, SampleLengths, length_of
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from .loading import Pass, numbers, steered
@@ -185,7 +185,7 @@ class TestByRule:
 
         lengths = SampleLengths(Words())
         assert found(cut(500), lengths) is None
-        assert lengths.why == NO_LENGTH
+        assert lengths.why == NO_SAMPLE_LENGTH
 
 
 class TestSteering:

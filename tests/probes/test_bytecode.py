@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 from batchadvisor.probes.process import bytecode_cache
-from batchadvisor.probes.process.bytecode_cache import NEVER, PREFIX, is_kept, variables_for
+from batchadvisor.probes.process.bytecode_cache import (
+    CACHE_PREFIX,
+    DONT_WRITE,
+    is_kept,
+    variables_for,
+)
 from batchadvisor.probes.process.worker_environment import worker_command
 
 
@@ -34,22 +39,25 @@ def compiled(module):
 
 def test_python_keeps_it_by_itself(module):
     assert is_kept(module)
-    assert variables_for({"A": "1", NEVER: "1"}, Path("scratch")) == {"A": "1", NEVER: "1"}
+    assert variables_for({"A": "1", DONT_WRITE: "1"}, Path("scratch")) == {
+        "A": "1",
+        DONT_WRITE: "1",
+    }
 
 
 def test_it_may_not_be_written_and_is_there(module, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     compiled(module).parent.mkdir()
     compiled(module).touch()
-    assert variables_for({NEVER: "1"}, Path("scratch")) == {NEVER: "1"}
+    assert variables_for({DONT_WRITE: "1"}, Path("scratch")) == {DONT_WRITE: "1"}
 
 
 @pytest.mark.parametrize("why", ["forbidden", "read only"])
 def test_each_process_would_compile_it(module, monkeypatch, why):
     monkeypatch.setattr(sys, "dont_write_bytecode", why == "forbidden")
     monkeypatch.setattr(bytecode_cache.os, "access", lambda *_: why != "read only")
-    variables = variables_for({"A": "1", NEVER: "1"}, Path("scratch"))
-    assert variables == {"A": "1", PREFIX: str(Path("scratch/bytecode"))}
+    variables = variables_for({"A": "1", DONT_WRITE: "1"}, Path("scratch"))
+    assert variables == {"A": "1", CACHE_PREFIX: str(Path("scratch/bytecode"))}
 
 
 def test_a_worker_keeps_it_in_the_run_and_nowhere_else(module, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from batchadvisor.probes.loader.chosen_batches import (
     census_of,
     worst_of,
 )
-from batchadvisor.probes.loader.sample_lengths import NO_LENGTH, SampleLengths
+from batchadvisor.probes.loader.sample_lengths import NO_SAMPLE_LENGTH, SampleLengths
 from batchadvisor.records import CHOSEN_STEPS
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler
 
@@ -143,7 +143,7 @@ class TestWorstCase:
     def test_texts_that_a_collate_function_splits(self):
         data = ["two words", "three more words"] * 4
         handle, script = begun(DataLoader(data, batch_size=2), 3)
-        assert handle.why_unordered == NO_LENGTH
+        assert handle.why_unordered == NO_SAMPLE_LENGTH
         assert len(next(script)) == 3
         assert handle.inputs() is None
 
@@ -153,7 +153,7 @@ class TestWorstCase:
                 return iter(["two words", "three more words"])
 
         handle, script = begun(DataLoader(Texts(), batch_size=2), 3)
-        assert handle.why_unordered == NO_LENGTH
+        assert handle.why_unordered == NO_SAMPLE_LENGTH
         assert len(next(script)) == 3
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from batchadvisor.probes.worker.file_effects import MAX_FILES, FileWatch
+from batchadvisor.probes.worker.file_effects import MAX_TOUCHED, FileWatch
 
 WATCH = """
 import json, os, shutil, sys
@@ -137,9 +137,9 @@ class TestTake:
 
     def test_bounded(self):
         watch = FileWatch(ignore=())
-        for number in range(MAX_FILES + 50):
+        for number in range(MAX_TOUCHED + 50):
             watch._audit("open", (f"file-{number}", "w", 0))
-        assert len(watch.take()) == MAX_FILES
+        assert len(watch.take()) == MAX_TOUCHED
 
     def test_torch_save(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from batchadvisor.probes.loader.norm_inputs import NOT_SEEN, UNEVEN, NormInputs
+from batchadvisor.probes.loader.norm_inputs import NORMS_NOT_SEEN, UNEVEN, NormInputs
 from torch import nn
 
 from ..end_to_end.preloaded import run_code
@@ -163,7 +163,7 @@ class TestNothingIsLeft:
         for clone in (copied, pickled):
             clone(torch.randn(2, 3, 8, 8))
         counts, reason = norms.layers(model.parameters(), 2)
-        assert (counts.batch_norm_values, reason) == (None, NOT_SEEN)
+        assert (counts.batch_norm_values, reason) == (None, NORMS_NOT_SEEN)
         assert_nothing_left(model)
 
     def test_the_output_is_the_same(self):

@@ -5,7 +5,7 @@ import torch
 from batchadvisor.probes.windows.counted_step import CountedStep
 from batchadvisor.probes.windows.step_flops import (
     CAPTURED,
-    COMPILED,
+    NO_COUNT_COMPILED,
     NO_OPERATION,
     Refused,
     StepFlopCounter,
@@ -207,10 +207,10 @@ class TestCountedStep:
         assert step.why_not == "the counter failed: RuntimeError: no"
 
     def test_compiled_code_is_not_counted(self):
-        step = CountedStep(lambda: Refused(COMPILED))
+        step = CountedStep(lambda: Refused(NO_COUNT_COMPILED))
         step.begin()
         step.end(1, None)
-        assert step.why_not == COMPILED
+        assert step.why_not == NO_COUNT_COMPILED
 
 
 def test_what_captured_graphs_replay_is_not_left_out_of_a_number(monkeypatch):

@@ -118,7 +118,7 @@ def test_where_our_own_output_goes_is_left_out(here):
 
 
 def test_a_large_tree_is_not_listed(here, monkeypatch):
-    monkeypatch.setattr(folder_snapshot, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(folder_snapshot, "MAX_TREE_ENTRIES", 2)
     snapshot = FolderSnapshot(here, ())
     assert not snapshot.complete
     Path("new.txt").write_text("")

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from batchadvisor.probes.windows.interleaved_window import MIN_ROUNDS, TurnsWindow
+from batchadvisor.probes.windows.interleaved_window import LEAST_ROUNDS, TurnsWindow
 from batchadvisor.records import TrialRequest, TurnsPlan
 
 from .test_window import Device
@@ -128,7 +128,7 @@ def test_only_steps_that_count_are_kept():
 
 def test_time_ends_it_after_whole_rounds():
     loop = Loop(limit_s=0.001)
-    assert len(loop.run().turns.step_s) == MIN_ROUNDS
+    assert len(loop.run().turns.step_s) == LEAST_ROUNDS
 
 
 def test_another_size_than_asked_for_is_no_comparison():

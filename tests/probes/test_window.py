@@ -2,7 +2,7 @@
 
 import pytest
 from batchadvisor.probes.windows.timed_steps import (
-    MAX_SAMPLES,
+    MAX_CLEAN_SAMPLES,
     MAX_STEPS_A_SAMPLE,
     SHOWN_STEPS,
 )
@@ -117,18 +117,18 @@ class TestTiming:
 
     def test_most_samples(self):
         trial = Loop().run(noisy())
-        assert trial.step_s.num_samples == MAX_SAMPLES == 30
+        assert trial.step_s.num_samples == MAX_CLEAN_SAMPLES == 30
 
     def test_a_looser_precision_stops_earlier(self):
         times = [0.1] * 3 + [0.1, 0.104] * 100
         loose = Loop(precision=0.05).run(times).step_s.num_samples
         tight = Loop(precision=0.001).run(times).step_s.num_samples
         assert loose == MIN_SAMPLES
-        assert tight == MAX_SAMPLES
+        assert tight == MAX_CLEAN_SAMPLES
 
     def test_time_limit(self):
         trial = Loop(time_limit_s=1.0).run(noisy())
-        assert MIN_SAMPLES <= trial.step_s.num_samples < MAX_SAMPLES
+        assert MIN_SAMPLES <= trial.step_s.num_samples < MAX_CLEAN_SAMPLES
         slow = Loop(time_limit_s=1.0).run([10.0, 10.0, 10.0, 10.0, 30.0])
         assert slow.step_s.num_samples == MIN_SAMPLES
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batchadvisor.advisor.measured.training import LINEAR, SQUARE_ROOT
+from batchadvisor.advisor.measured.training import LINEAR_RULE, SQUARE_ROOT_RULE
 from batchadvisor.records import Choice, LearningRate, Memory, Versions
 
 from .. import on_paper
@@ -75,7 +75,7 @@ def record_of(**rest):
 
 def learning_rates(optimizer, before, suggested):
     """Of one optimizer, with the rule that the advisor has for it."""
-    rule, source = {"SGD": LINEAR, "AdamW": SQUARE_ROOT}[optimizer]
+    rule, source = {"SGD": LINEAR_RULE, "AdamW": SQUARE_ROOT_RULE}[optimizer]
     rate = LearningRate(
         optimizer=optimizer, before=before, suggested=suggested, rule=rule, rule_source=source
     )

@@ -6,7 +6,7 @@ import pytest
 from batchadvisor.probes.process.endings import WorkerGone
 from batchadvisor.records import Distribution, Goal, Parallelism, RankInfo, RankPairs
 from batchadvisor.reports.terminal.progress import NullDisplay
-from batchadvisor.session.communication import NO_TIME, measure_communication
+from batchadvisor.session.communication import NO_TIME_FOR_PAIRS, measure_communication
 from batchadvisor.session.recording.record_writer import RecordWriter
 
 from ..on_paper import discovery_of, numbered, record_of, trial_of
@@ -88,7 +88,9 @@ def test_no_more_than_the_budget_has(search_s, alive, limits_s):
     group = Group()
     distribution = measured(group, search_s=search_s, alive=alive)
     assert list(group.limits_s.values()) == pytest.approx(limits_s, abs=0.3)
-    assert distribution.unavailable.get("communication") == (None if limits_s else NO_TIME)
+    assert distribution.unavailable.get("communication") == (
+        None if limits_s else NO_TIME_FOR_PAIRS
+    )
 
 
 def test_a_failure_is_the_reason_and_nothing_else():

@@ -17,7 +17,7 @@ from batchadvisor.records import BatchSizeSource, Goal, SourceLine
 from batchadvisor.session.setup.checked_options import COMMAND_LINE, PYTHON, checked_options
 from batchadvisor.session.setup.goals import goal_from
 from batchadvisor.session.setup.options import RunOptions
-from batchadvisor.session.setup.options_as_typed import FLAGS, SHORT, options_as_typed
+from batchadvisor.session.setup.options_as_typed import FLAGS, SHORT_OPTIONS, options_as_typed
 from batchadvisor.session.setup.options_handed_over import hand_over, handed_over
 from batchadvisor.session.workers.launcher import of_a_rank
 
@@ -190,5 +190,5 @@ def test_every_flag_of_the_command_is_known():
     flags = {each.opts[-1] for each in options if each.is_flag and each.name != "help_all"}
     assert flags == FLAGS
     short = {each.opts[0]: each for each in options if len(each.opts[0]) == 2}
-    assert {name: each.opts[-1] for name, each in short.items()} == {**SHORT, "-m": "-m"}
+    assert {name: each.opts[-1] for name, each in short.items()} == {**SHORT_OPTIONS, "-m": "-m"}
     assert [name for name, each in short.items() if not each.is_flag] == ["-o"]

@@ -8,7 +8,11 @@ import sys
 
 import pytest
 from batchadvisor.advisor.explain.findings import findings_of
-from batchadvisor.advisor.explain.known_failures import SHARED_MEMORY, TOO_LARGE, known_failure
+from batchadvisor.advisor.explain.known_failures import (
+    SHARED_MEMORY,
+    TOO_LARGE_FOR_KERNELS,
+    known_failure,
+)
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.errors import RunError
 from batchadvisor.probes.process.endings import over
@@ -103,7 +107,7 @@ def test_at_the_own_size_nothing_is_measured(tmp_path):
 def test_a_kernel_that_takes_no_such_size():
     text = "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a"
     assert known_failure(text) is None  # it may not take any
-    assert known_failure(text, smaller_ran=True) == TOO_LARGE
+    assert known_failure(text, smaller_ran=True) == TOO_LARGE_FOR_KERNELS
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import importlib
 import os
 import sys
 
-VARIABLE = "BATCHADVISOR_STEERED_RANK"
+STEERED_RANK = "BATCHADVISOR_STEERED_RANK"
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
 _CODE = (
     "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
@@ -23,7 +23,7 @@ _CODE = (
 
 
 def _take_over() -> None:
-    plan = os.environ.pop(VARIABLE, None)
+    plan = os.environ.pop(STEERED_RANK, None)
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if _HERE in entries:
         entries.remove(_HERE)
@@ -40,7 +40,7 @@ def _take_over() -> None:
 
 
 def _program() -> tuple[str, ...] | None:
-    """What is to run here: `script` or `module`, its name, its arguments; `None` for code."""
+    """The program to run: `script` or `module`, its name, its arguments; `None` for code."""
     first, *arguments = sys.argv or [""]
     if first == "-m":
         name = sys.orig_argv[len(sys.orig_argv) - len(arguments) - 1].removeprefix("-m")

@@ -124,7 +124,7 @@ def _like_for_like(runs: Sequence[Run], of_tokens: bool) -> str:
 
 
 def _notes(runs: Sequence[Run]) -> tuple[str, ...]:
-    """What differs besides what was meant to."""
+    """Notes on differences beside the intended one."""
     kinds: dict[str, set[str]] = {
         "scripts": {record.script.path for _, record, _ in runs},
         "devices": {device_name(record) for _, record, _ in runs},

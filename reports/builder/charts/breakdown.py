@@ -67,7 +67,7 @@ def step_time(rows: Sequence[SizeRow]) -> Chart | None:
 
 
 def _per_sample(row: SizeRow, pct: float) -> str:
-    """What a share of the step costs each sample."""
+    """Words the time that a share of the step costs each sample."""
     if row.step_s is None or not pct:
         return ""
     samples = row.batch_size * (row.trial.micro_batches or 1)
@@ -95,7 +95,7 @@ def breakdown(row: SizeRow) -> dict[str, float] | None:
 
 
 def device_breakdown(profile: Profile, input_pct: float | None = None) -> dict[str, float] | None:
-    """The same of a profile alone.
+    """Percent of the step by what it was spent on, from a profile alone; `None` if not known.
 
     Args:
         input_pct: share of the step that waited for the loader, where that is known better than

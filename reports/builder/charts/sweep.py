@@ -220,7 +220,7 @@ def energy(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
 
 
 def _rate_unit(advice: Advice) -> tuple[str, float]:
-    """What speeds are drawn in, and how much of it a sample is."""
+    """The unit in which speeds are drawn, and how much of it a sample is."""
     for choice in (advice.recommended, *advice.sizes):
         if choice is not None and choice.real_tokens_per_s and choice.samples_per_s:
             return "real tokens/s", choice.real_tokens_per_s.median / choice.samples_per_s.median

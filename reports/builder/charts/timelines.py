@@ -19,7 +19,7 @@ QUANTITIES = (
     ("temperature_c", "Temperature", "°C", 1.0),
 )
 NUM_SHORT = 3
-"""Of these so many are shown where there are several devices."""
+"""Quantities, the first ones, that are shown where there are several devices."""
 
 
 def timelines(
@@ -27,7 +27,7 @@ def timelines(
     num_devices: int = 1,
     sizes: Mapping[int, int] | None = None,
 ) -> tuple[Chart, ...]:
-    """What NVML said over time, one chart a quantity; none without samples.
+    """Draws NVML's readings over time, one chart for each quantity; none without samples.
 
     Args:
         samples: rows of `samples.jsonl` that have `time_s`, in order.

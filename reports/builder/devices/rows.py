@@ -59,7 +59,7 @@ def rates(answers: Answers) -> dict[str, float]:
 
 
 def together_text(answers: Answers) -> str:
-    """What an equal share does: the slowest device sets the pace. Empty if it hardly matters."""
+    """Words the cost of equal shares: the slowest device sets the pace. Empty if it is small."""
     speeds = rates(answers)
     if len(speeds) < 2:
         return ""

@@ -13,7 +13,7 @@ from .split_snippet import snippet
 SHARES = ("device", "batch", "predicted ms", "measured ms", "weight", "at most")
 OPTIONS = ("division (estimates)", "batch", "step ms", "samples/s", "of the plan")
 DIGITS = 0.03
-"""As if known to 3 %: three digits."""
+"""Relative precision of the shown figures: as if known to 3 %, so three digits."""
 LEFT = {SHARES[0], OPTIONS[0], OPTIONS[1], SHARES[5]}
 WEIGHTS = (
     "Each rank's mean loss is multiplied by its weight, or samples on slow devices count more "
@@ -22,7 +22,7 @@ WEIGHTS = (
 
 
 def section(split: SplitPlan | str) -> SplitSection:
-    """What a report shows of a plan, or of the reason why there is none."""
+    """The section on a plan, or on the reason why there is none."""
     if isinstance(split, str):
         return SplitSection(texts=(clean(f"Not available: {split}"),))
     return SplitSection(
@@ -36,14 +36,14 @@ def section(split: SplitPlan | str) -> SplitSection:
 
 
 def short_texts(split: SplitPlan | str) -> tuple[str, ...]:
-    """What a window of text says of a plan beside its tables."""
+    """Sentences on a plan that stand beside its tables in a terminal."""
     if isinstance(split, str):
         return (f"Not available: {split}",)
     return tuple(sentences(split))
 
 
 def sentences(plan: SplitPlan) -> list[str]:
-    """What the plan is, what it predicts, what it leaves out."""
+    """Says what the plan is, what it predicts, what it leaves out."""
     step, rate = format_seconds(plan.predicted_step_s), _digits(plan.predicted_samples_per_s)
     multiple = f" Sizes are multiples of {plan.granularity}." if plan.granularity > 1 else ""
     predicted = (

@@ -8,7 +8,7 @@ from ....records import PlanShare, SplitPlan
 from ...words.wording import clean
 
 IN_THE_LOOP = "# In the training loop; loss is the mean over this rank's own samples."
-"""What stands before the lines that belong into the loop."""
+"""Comment before the lines that belong into the training loop."""
 _CODE = '''{imports}import torch
 from torch.utils.data import DataLoader, Sampler
 
@@ -75,7 +75,7 @@ def snippet(plan: SplitPlan) -> str:
 
 
 def snippet_of_shares(shares: Sequence[PlanShare]) -> str:
-    """The same for many ranks, some of which may accumulate micro-batches."""
+    """Writes the code for many ranks, some of which may accumulate micro-batches."""
     ranks = "\n".join(f"# {_ranks(share)}: {clean(share.name)}" for share in shares)
     sizes = _repeated([(share.num_gpus, share.batch_size) for share in shares])
     if all(share.micro_batches == 1 for share in shares):

@@ -32,7 +32,7 @@ def sureness(record: RunRecord, advice: Advice) -> str:
 
 
 def reservations(advice: Advice) -> list[str]:
-    """What makes the answer less sure than the word says."""
+    """Reasons why the answer is less sure than its word says."""
     return [finding.message for finding in advice.findings if finding.rule in LESS_SURE]
 
 

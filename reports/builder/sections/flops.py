@@ -1,4 +1,4 @@
-"""What a step computes and how fast, in words."""
+"""The operations of a step and their rate, in words."""
 
 from __future__ import annotations
 

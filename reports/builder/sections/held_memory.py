@@ -22,7 +22,7 @@ OTHERS_NOTE = (
 
 
 def held_section(held: HeldTensors, record: RunRecord) -> MemorySection:
-    """What lived between two steps, or as memory was refused."""
+    """The section on memory that lived between two steps, or as memory was refused."""
     when = "as memory was refused" if held.refused else "between two steps"
     sizes = _sizes(held)
     facts = [("measured", f"{when}, after {plural(held.step, 'optimizer step')}")]
@@ -51,7 +51,7 @@ def held_section(held: HeldTensors, record: RunRecord) -> MemorySection:
 
 
 def held_sentence(held: HeldTensors) -> str:
-    """The same in one sentence."""
+    """Says in one sentence what tensors held memory."""
     when = "As memory was refused" if held.refused else f"Between two steps (after {held.step})"
     sizes = _sizes(held)
     parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes) or "nothing"
@@ -59,7 +59,7 @@ def held_sentence(held: HeldTensors) -> str:
 
 
 def _sizes(held: HeldTensors) -> list[tuple[str, int]]:
-    """By category, with what the allocator counts beyond the tensors that were seen."""
+    """Bytes by category, with what the allocator counts beyond the tensors that were seen."""
     sizes = [(category(role), size) for role, size in held.held.items()]
     beyond = (held.allocated_bytes or 0) - held.num_bytes
     if beyond > 0:

@@ -1,4 +1,4 @@
-"""What tells one run from another: command, versions, device, loaders, optimizers."""
+"""The identity of a run: command, versions, device, loaders, optimizers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...words.wording import clean, number, plural
 
 
 def device_name(record: RunRecord) -> str:
-    """What the device is called in reports."""
+    """The device's name in reports."""
     device = record.device
     if device is None:
         return "no device was found"

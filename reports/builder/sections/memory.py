@@ -44,7 +44,7 @@ def memory_sections(record: RunRecord) -> tuple[MemorySection, ...]:
 
 
 def memory_lines(record: RunRecord) -> MemoryLines | None:
-    """The same in few lines; `None` where nobody looked."""
+    """Says in few lines what filled the memory; `None` where nobody looked."""
     explained = record.explained
     if explained is None:
         return None
@@ -129,7 +129,7 @@ def _section(each: ExplainedSize, record: RunRecord) -> MemorySection:
 
 
 def _measured(each: ExplainedSize, record: RunRecord) -> list[tuple[str, str]]:
-    """What was measured at the size, beside what is estimated."""
+    """The measured memory of the size, beside the estimate."""
     for trial in reversed(record.trials):
         if trial.batch_size != each.batch_size:
             continue
@@ -142,7 +142,7 @@ def _measured(each: ExplainedSize, record: RunRecord) -> list[tuple[str, str]]:
 
 
 def _recorded(explained: MemoryExplained) -> tuple[MemorySection, ...]:
-    """What torch's recorder measured over a step, a section for each device."""
+    """The memory that torch's recorder measured over a step, a section for each device."""
     if explained.recorded is None:
         return ()
     return tuple(

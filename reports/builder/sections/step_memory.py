@@ -15,7 +15,7 @@ NAMES: Mapping[str, str] = {
     "backward": "temporaries of the backward pass",
     "optimizer's temporaries": "temporaries of the optimizer",
 }
-"""Of roles whose own name says too little."""
+"""Clearer names for roles whose own name says too little."""
 COLORS: Mapping[str, int] = {
     "kept from before": 8,
     "parameters": 1,
@@ -43,7 +43,7 @@ MODULES_NOTE = (
 def step_section(
     trial: FakeTrial, *, name: str, key: str, facts: Sequence[tuple[str, str]] = ()
 ) -> MemorySection:
-    """What a step on fake tensors says.
+    """The section on a step on fake tensors.
 
     Args:
         name: of the section.
@@ -76,7 +76,7 @@ def by_category(at_peak: Mapping[PeakRole, int]) -> list[tuple[str, int]]:
 
 
 def share(part: float, whole: float) -> str:
-    """In whole percent.
+    """Words a share in whole percent.
 
     >>> share(1, 3), share(1, 1000), share(0, 5)
     ('33%', '<1%', '0%')

@@ -126,7 +126,7 @@ def _check(check: TailCheck | None, num_samples: int) -> str:
 
 
 def _norms(check: TailCheck) -> str:
-    """What became of BatchNorm's running statistics."""
+    """Words the change of BatchNorm's running statistics."""
     if check.num_non_finite_norms:
         return f"; the running statistics of {plural(check.num_non_finite_norms, 'layer')} were not"
     before, after = check.running_var_before, check.running_var_after

@@ -1,4 +1,4 @@
-"""What the recommended size does to the training, in words."""
+"""The effect of the recommended size on the training, in words."""
 
 from __future__ import annotations
 

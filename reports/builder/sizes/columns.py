@@ -13,7 +13,7 @@ from ...words.wording import measured, pad_digits, percent, plural, share_of
 UNKNOWN = "-"
 SHORT_MARKS = {"recommended": "use", "fastest": "fast", "largest": "max", "yours": "now"}
 MARKS = {"largest": "largest that ran", "yours": "as the script is"}
-"""What a mark means where it does not say it itself."""
+"""Meanings of the marks that do not explain themselves."""
 LEGEND = {
     "samples±": "±: half the interval of the median",
     "predicted": "predicted: the peak expected before the size ran (estimate), the first by "
@@ -35,7 +35,7 @@ COUNTED = {
     "counters",
     "occupancy_pct": "occup.: occupancy while a multiprocessor has work, by the driver's counters",
 }
-"""The same where the driver counted it, and nothing need be estimated."""
+"""Legends of the columns that the driver counted, where nothing need be estimated."""
 IN_TURN = ", without the machine's drift where sizes took turns"
 GPU_SHARES = {
     "busy_pct": "busy",
@@ -165,7 +165,7 @@ def on_cpu(record: RunRecord) -> bool:
 
 
 def _flops(rows: Sequence[SizeRow]) -> list[SizeColumn]:
-    """What the model computes a second, and the share of the peak where that is known."""
+    """Columns of the model's operations per second, and of their share of a known peak."""
     rates = [row.tflops_per_s for row in rows]
     cells = tuple(UNKNOWN if rate is None else pad_digits(rate.median, 0.01) for rate in rates)
     return [
@@ -214,7 +214,7 @@ def _share(row: SizeRow, field: str, *, counted: bool) -> float | None:
 
 
 def _counted(row: SizeRow, field: str) -> float | None:
-    """What the driver's counters say; the occupancy is that of the time with work, as estimated."""
+    """A value by the driver's counters; occupancy counts time with work, as the estimate does."""
     counters = row.counters
     if counters is None or counters.sm_active_pct is None or counters.sm_occupancy_pct is None:
         return None
@@ -231,7 +231,7 @@ def _percents(key: str, title: str, values: Sequence[float | None]) -> SizeColum
 
 
 def _energy(rows: Sequence[SizeRow]) -> list[SizeColumn]:
-    """What the GPU's counters said; the columns go where they said nothing."""
+    """Columns of the power and of samples per joule, by the GPU's counters."""
     power = [UNKNOWN if row.watts is None else f"{row.watts:.0f}" for row in rows]
     per_joule = [
         UNKNOWN if row.samples_per_joule is None else pad_digits(row.samples_per_joule, 0.01)
