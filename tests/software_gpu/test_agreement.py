@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.gpu_build
+pytestmark = [pytest.mark.gpu_build, pytest.mark.alone]
 PROBES = Path(__file__).parents[2] / "scripts/gpu_probes"
 IDLE_W, BUSY_W = 100, 500
 CARD = f"""

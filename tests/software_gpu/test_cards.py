@@ -10,7 +10,7 @@ from batchadvisor.session.recording.store import read_record
 
 from .planted import Planted, card
 
-pytestmark = pytest.mark.gpu_build
+pytestmark = [pytest.mark.gpu_build, pytest.mark.alone]
 BARE = Path(__file__).with_name("bare.py")
 SIZES = (32, 64, 128)
 WAVES = {"fast": 100.0, "slow": 200.0}

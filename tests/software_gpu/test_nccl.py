@@ -62,14 +62,17 @@ large = torch.zeros(5_000_000, device="cuda")
 start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 distributed.all_reduce(large)
 torch.cuda.synchronize()
-distributed.barrier()
-torch.cuda.synchronize()
-start.record()
-torch.cuda._sleep(10_000_000 * (1 + rank))  # the ranks wait for the slower one
-distributed.all_reduce(large)
-end.record()
-end.synchronize()
-said["ms"] = start.elapsed_time(end)
+taken = []
+for _ in range(7):
+    distributed.barrier()
+    torch.cuda.synchronize()
+    start.record()
+    torch.cuda._sleep(10_000_000 * (1 + rank))  # the ranks wait for the slower one
+    distributed.all_reduce(large)
+    end.record()
+    end.synchronize()
+    taken.append(start.elapsed_time(end))
+said["ms"] = sorted(taken)[3]  # hosts start apart, now and then far
 with open(f"said-{rank}.json", "w") as file:
     json.dump(said, file)
 distributed.destroy_process_group()
@@ -93,7 +96,7 @@ def test_values_and_times(machine, tmp_path):
         assert said["all to all"] == [rank, 10 + rank]
         assert said["neighbour"] == [1.5 - rank]
         exchange_ms = LATENCY_US / 1e3 + 4 * 5_000_000 / GB_S / 1e6
-        assert said["ms"] == pytest.approx(20 + exchange_ms, abs=3)  # hosts start apart
+        assert said["ms"] == pytest.approx(20 + exchange_ms, abs=3)
 
 
 DDP = """

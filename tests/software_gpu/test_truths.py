@@ -8,7 +8,7 @@ from batchadvisor.advisor.advise import advise
 
 from .planted import ACCUMULATED, CHECKPOINTED, REPLAYED, SCALED, Planted
 
-pytestmark = pytest.mark.gpu_build
+pytestmark = [pytest.mark.gpu_build, pytest.mark.alone]
 BARE = Path(__file__).with_name("bare.py")
 
 
