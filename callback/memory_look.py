@@ -97,7 +97,7 @@ class MemoryLook:
 
     @property
     def snapshot(self) -> Path | None:
-        """Name of the file that torch's recorder wrote."""
+        """The file that torch's recorder wrote; `None` without one."""
         return self._folder / self._snapshot if self._snapshot else None
 
     def explained(self) -> MemoryExplained:

@@ -21,7 +21,7 @@ from ..probes.trace.summary import profile_of
 from ..records import Analysis, StepTimes, TraceReport, Verdict
 from .recording.store import RECORD
 
-SUFFIXES = (".json", ".json.gz")
+TRACE_SUFFIXES = (".json", ".json.gz")
 GRAPH_KERNELS = 2.0
 """Kernels per launch from which on graphs are spoken of."""
 
@@ -106,7 +106,7 @@ def _files(paths: Sequence[Path]) -> tuple[list[Path], set[Path]]:
             files += sorted(
                 file
                 for file in path.rglob("*")
-                if file.name.endswith(SUFFIXES)
+                if file.name.endswith(TRACE_SUFFIXES)
                 and file.name != RECORD
                 and not file.name.startswith(".")
                 and _is_file(file)

@@ -302,7 +302,7 @@ def _same(written: Forecast, other: Forecast) -> bool:
 
 
 def estimate_json(answer: Estimate) -> str:
-    """The output of `--json`."""
+    """What `--json` prints."""
     return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
 
 

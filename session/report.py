@@ -13,10 +13,10 @@ from ..records import SCHEMA_VERSION, Goal, RunRecord
 from ..reports.report import ComparisonReport, Report
 from .recording.store import DEVICES, read_record, read_samples, write_whole
 
-REPORT_SUFFIXES = {".html": "HTML", ".htm": "HTML", ".md": "Markdown", ".json": "JSON"}
-OWN_BEGINNINGS = ("<!doctype html>\n<!-- batchadvisor report -->", "<!-- batchadvisor report -->",
+SUFFIXES = {".html": "HTML", ".htm": "HTML", ".md": "Markdown", ".json": "JSON"}
+OURS = ("<!doctype html>\n<!-- batchadvisor report -->", "<!-- batchadvisor report -->",
         '{\n "kind": ')  # fmt: skip
-"""First characters of files that this verb wrote; other files are not written over unasked."""
+"""What a file that this verb wrote begins with; anything else is not written over unasked."""
 
 
 def report_of(record: RunRecord, folder: Path, goal: Goal | None = None) -> Report:
@@ -92,9 +92,9 @@ def check_output(path: Path, *, force: bool) -> None:
     Raises:
         UsageError: unknown suffix, no such folder, a folder, or somebody else's file.
     """
-    if path.suffix.lower() not in REPORT_SUFFIXES:
+    if path.suffix.lower() not in SUFFIXES:
         msg = f"{path}: the suffix sets the format, and {path.suffix or 'none'} is not one."
-        raise UsageError(msg, f"Use {', '.join(REPORT_SUFFIXES)}.")
+        raise UsageError(msg, f"Use {', '.join(SUFFIXES)}.")
     if path.exists() and not path.is_file():
         what = "a folder" if path.is_dir() else "no ordinary file"
         raise UsageError(f"{path} is {what}.", "Name a file.")
@@ -111,7 +111,7 @@ def write_report(report: Report | ComparisonReport, path: Path) -> None:
     Raises:
         RunError: it cannot be written.
     """
-    text = rendered(report, REPORT_SUFFIXES[path.suffix.lower()])
+    text = rendered(report, SUFFIXES[path.suffix.lower()])
     try:
         write_whole(path, text.encode())
     except OSError as error:
@@ -137,7 +137,7 @@ def rendered(report: Report | ComparisonReport, kind: str) -> str:
 def _is_ours(path: Path) -> bool:
     try:
         with path.open(encoding="utf-8") as file:
-            return file.read(64).startswith(OWN_BEGINNINGS)
+            return file.read(64).startswith(OURS)
     except (OSError, UnicodeDecodeError):
         return False
 

@@ -31,7 +31,7 @@ LASTING = 0.6
 MIN_LOOK_STEPS = 30
 """With fewer steps between looks at the tensors that live nothing is said."""
 LEAST_TENSORS, LEAST_NODES = 0.5, 1.0
-"""Tensors, and nodes of autograd graphs, that a step must keep at least to be called a leak."""
+"""Tensors, and nodes of autograd graphs, that a step keeps; fewer count as none."""
 ALIKE_FACTOR = 3.0
 """Between looks a step keeps much the same: its rates differ by no more than this factor."""
 

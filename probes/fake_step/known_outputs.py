@@ -141,7 +141,7 @@ class KnownOutputs:
     def _noted(
         self, out: Any, asked: tuple[Any, ...], args: Any, kwargs: Any
     ) -> tuple[type | None, tuple[_Part, ...]] | None:
-        """Describes the result so that it can be made again; `None` where only running it tells."""
+        """What tells the output; `None` where only a run of the operation does."""
         key: list[Any] = list(asked[:2])
         given: list[FakeTensor] = []
         told = self._describe(args, key, given) and self._describe_named(kwargs, key, given)

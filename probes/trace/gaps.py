@@ -61,7 +61,7 @@ class Idle(Record, frozen=True, kw_only=True):
 
 
 Causes: TypeAlias = tuple[IntervalSet, ...]
-"""Times of each kind of the host's work, in the order of `HostCalls`, without overlaps."""
+"""What the host did, in the order of `HostCalls`; no two at the same time."""
 
 
 class HostCalls(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from pathlib import Path
 ASSETS = Path(__file__).parent / "assets"
 """uPlot (`uplot/`, with its licence), what draws charts with it, `report.css`."""
 SCRIPTS = ("uplot/uPlot.iife.min.js", "chart_marks.js", "charts.js")
-"""Scripts of a page with live charts, in the order in which they run."""
+"""What a page with live charts runs, in this order."""
 
 
 def asset(name: str) -> str:

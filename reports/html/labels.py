@@ -12,7 +12,7 @@ from itertools import pairwise
 CHARACTER = 6.2
 """About the width of a character of the labels."""
 ABOVE, BELOW = 9.0, 3.0
-"""Height of a line of text above and below its base line, in pixels."""
+"""What a line of text takes above and below its base line."""
 OUTSIDE, CROSSED, COVERED, FARTHER = 1000.0, 100.0, 1.0, 0.05
 """Penalties of a label's place: for a part outside the picture, for each line or name that it
 crosses, for each piece of a curve that it covers, for each place that was preferred to it."""

@@ -250,7 +250,7 @@ def nice_ticks(top: float, wanted: int = 5) -> list[float]:
 # Marks across a chart and the names of marks and bands.
 
 ROW = 13
-"""Pixels between the base lines of two labels."""
+"""Between the base lines of two labels."""
 
 
 def marks_of(frame: Frame) -> list[Shape]:

@@ -37,7 +37,7 @@ def fitting_sizes(gpu: FittedGpu, num_samples: int | None, smallest: int) -> str
 
 
 def headline(answer: Estimate) -> str:
-    """The headline of an estimate."""
+    """What all of it is."""
     return f"What should fit: {answer.label}"
 
 

@@ -27,7 +27,7 @@ SWITCH_S = 2e-4
 """Threads take turns so often while a log directory is listed."""
 MAX_KEPT = 256
 """Entries that are kept after they were read; a record takes some 100 KiB, a summary less."""
-NUM_KERNELS = 20
+NUM_ROWS = 20
 """Rows of the tables of kernels and operators."""
 
 
@@ -196,7 +196,7 @@ def _traces(place: Place) -> Shown:
     from ..analyze import analyze
 
     try:
-        analysis = analyze(tuple(place.files.values()), num_kernels=NUM_KERNELS, lenient=True)
+        analysis = analyze(tuple(place.files.values()), num_kernels=NUM_ROWS, lenient=True)
     except BatchAdvisorError as error:
         return Shown(entry=place.entry, problem=str(error))
     return Shown(entry=place.entry, analysis=analysis)

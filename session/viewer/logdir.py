@@ -14,7 +14,7 @@ import msgspec
 from ...records.board import Entry, TraceFile
 from ..recording.store import DEVICES, RECORD, TRACES
 
-SUFFIXES = (".json", ".json.gz")
+TRACE_SUFFIXES = (".json", ".json.gz")
 SURE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
 """Suffixes of files by torch.profiler's own handler for TensorBoard; other JSON is looked into."""
 HEAD_BYTES = 2048
@@ -201,7 +201,7 @@ def _folders(root: Path) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
 def _is_trace(entry: os.DirEntry[str], heads: Heads) -> bool:
     if entry.name.endswith(SURE_SUFFIXES):
         return True
-    if not entry.name.endswith(SUFFIXES):
+    if not entry.name.endswith(TRACE_SUFFIXES):
         return False
     try:
         state = entry.stat()

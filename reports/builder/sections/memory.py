@@ -142,7 +142,7 @@ def _measured(each: ExplainedSize, record: RunRecord) -> list[tuple[str, str]]:
 
 
 def _recorded(explained: MemoryExplained) -> tuple[MemorySection, ...]:
-    """The memory that torch's recorder measured over a step, a section for each device."""
+    """What torch's recorder measured over a step, a section for each device."""
     if explained.recorded is None:
         return ()
     return tuple(
