@@ -145,11 +145,7 @@ def _reports(
         kernels = result.kernels
         if device is not None and len(devices) > 1:
             kernels = analysis.kernels_of(device.device)
-        profile = msgspec.structs.replace(
-            profile_of(result, _text(path), device),
-            operators=result.operators[:num_rows],
-            kernels=kernels[:num_rows],
-        )
+        profile = profile_of(result, _text(path), device, kernels=kernels, num_rows=num_rows)
         verdict = verdict_of(profile)
         losses = losses_of(profile)
         if result.window_source != "steps":
