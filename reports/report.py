@@ -59,6 +59,17 @@ class Table(Record, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class LongTable(Table, frozen=True, kw_only=True):
+    """A table that a page can sort and filter.
+
+    Attributes:
+        keys: what the cells of each row sort by, numbers or texts; `None` comes last. Empty where
+            the order is the only one.
+    """
+
+    keys: tuple[tuple[float | str | None, ...], ...] = ()
+
+
 class Size(Record, frozen=True, kw_only=True):
     """One size that was tried, in base units.
 
@@ -116,6 +127,8 @@ class DeviceSection(Record, frozen=True, kw_only=True):
         charts: over the batch size.
         timelines: what its counters said over time.
         hot: the most expensive kernels, on a CPU operators, at `hot_size`.
+        operators: the operators beside the kernels.
+        grown: what changed from one size to another, a pair after the other.
     """
 
     name: str
@@ -124,8 +137,10 @@ class DeviceSection(Record, frozen=True, kw_only=True):
     table: Table
     charts: tuple[Chart, ...]
     timelines: tuple[Chart, ...] = ()
-    hot: Table | None = None
+    hot: LongTable | None = None
     hot_size: int | None = None
+    operators: LongTable | None = None
+    grown: tuple[LongTable, ...] = ()
 
 
 class Finding(Record, frozen=True, kw_only=True):
@@ -282,6 +297,7 @@ class ComparisonReport(Record, frozen=True, kw_only=True, tag_field="kind", tag=
         circumstances: label, then the text of each run.
         table: size by size, for people.
         charts: both runs in one chart.
+        grown: what changed in the profiled steps.
         before, after: the two reports whole.
     """
 
@@ -293,6 +309,7 @@ class ComparisonReport(Record, frozen=True, kw_only=True, tag_field="kind", tag=
     circumstances: Table
     table: Table
     charts: tuple[Chart, ...] = ()
+    grown: tuple[LongTable, ...] = ()
     before: Report
     after: Report
 
