@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..records import Record
 from .chart import Chart
-from .report import LimitText, Table
+from .report import LimitText, LongTable, Table
 
 
 class ComparePage(Record, frozen=True, kw_only=True):
@@ -28,6 +28,7 @@ class TracePage(Record, frozen=True, kw_only=True):
     Attributes:
         limits: what limits the steps, with whose steps they are.
         tables: in the order in which they are shown.
+        grown: what changed from one trace to another, where they are not the ranks of one job.
     """
 
     headline: str
@@ -35,3 +36,4 @@ class TracePage(Record, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     charts: tuple[Chart, ...]
     tables: tuple[Table, ...]
+    grown: tuple[LongTable, ...] = ()

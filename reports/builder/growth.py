@@ -197,7 +197,7 @@ def _table(
         Part("grows", "", True, [_grows(old, new, ratio) for _, old, new, _ in shown]),
         Part("calls", "per step", False, [_calls(old, new) for _, old, new, _ in shown]),
     ]  # fmt: skip
-    where = "self time on the CPU" if on_cpu else "GPU time"
+    where = "Self time on the CPU" if on_cpu else "GPU time"
     notes = _notes((first, second), _of_the_batch(ratio), len(found), what)
     return table_of(f"{where} by {what}: {before.name} → {after.name}", parts, notes)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ...records import Advice, KernelTime, Launcher, Profile
+from ...records import Advice, KernelTime, Launcher, Profile, TraceReport
 from ...units import format_seconds
 from ..report import Column, LongTable, Row
 from ..sizes import SizeRow
@@ -16,8 +16,8 @@ from ..words.wording import clean, plural
 UNKNOWN = "-"
 TENSOR_CORES = {"yes": "yes", "no": "no", "cannot tell": "?", "": UNKNOWN}
 NO_STACKS = (
-    "The lines that launched them are not known: the trace holds no Python stacks "
-    "(`run --stacks`, or `with_stack=True` of torch.profiler)."
+    "The lines that launched them are not known: the trace holds no frames of Python "
+    "(run --stacks, or with_stack=True of torch.profiler; torch 1.12 or newer)."
 )
 OCCUPANCY = "Occupancy: achieved, estimated."
 BY_NAME = "Tensor cores: by the kernel's name; ? if it cannot tell."
@@ -75,6 +75,12 @@ def window_of(row: SizeRow) -> Window:
     if profile.kernels and profiled is not None and timed is not None and timed.median < profiled:
         return Window(profile.num_steps, timed.median, timed=True)
     return Window(profile.num_steps, profiled)
+
+
+def window_of_trace(report: TraceReport) -> Window:
+    """The window of a trace without a run."""
+    steps = report.profile.num_steps
+    return Window(steps, report.window_s / max(steps, 1) if report.window_s > 0 else None)
 
 
 def hot_row(rows: Sequence[SizeRow], advice: Advice) -> SizeRow | None:

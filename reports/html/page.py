@@ -29,7 +29,7 @@ UNUSED = {"title", "notes", "key"}
 """Of a chart: what the page shows beside it."""
 START = """
 (function () {
-  if (window.BatchAdvisorTables) BatchAdvisorTables.enhance(document);
+  BatchAdvisorTables.enhance(document);
   var start = function () {
     BatchAdvisorCharts.enhance(JSON.parse(document.getElementById("charts").textContent));
   };
@@ -42,8 +42,8 @@ START = """
 def render(report: Report | ComparisonReport) -> str:
     """The whole file, for one run or for two side by side."""
     charts = charts_of(report)
-    style = "\n".join(map(asset, ("uplot/uPlot.min.css", "report.css", "tables.css")))
-    script = "\n".join((*map(asset, SCRIPTS), asset("tables.js"), START))
+    style = asset("uplot/uPlot.min.css") + "\n" + asset("report.css")
+    script = "\n".join((*map(asset, SCRIPTS), START))
     name = "run.html.jinja" if isinstance(report, Report) else "comparison.html.jinja"
     return (
         environment()

@@ -27,7 +27,7 @@ SWITCH_S = 2e-4
 """Threads take turns so often while a log directory is listed."""
 MAX_KEPT = 256
 """Entries that are kept after they were read; a record takes some 100 KiB, a summary less."""
-NUM_ROWS = 20
+NUM_ROWS = 50
 """Rows of the tables of kernels and operators."""
 
 

@@ -8,6 +8,7 @@ from batchadvisor.reports.builder.board.summary import Measured, summary
 from batchadvisor.reports.builder.board.traces import trace_page
 from batchadvisor.session.analyze import analyze
 
+from ..analyze import traces
 from ..reports import samples
 
 
@@ -159,3 +160,47 @@ class TestCompare:
     def test_one_speed_alone(self):
         page = compare_page([("a", *samples.cpu()), ("b", *samples.nothing_fits())])
         assert page.headline.startswith("Fewer than two")
+
+
+class TestKernels:
+    def test_two_traces_side_by_side(self, recorded):
+        """ResNet-50 with 0 and with 4 workers: the same work on the GPU."""
+        files = sorted(recorded.glob("v100_torch19_resnet50_workers*"))
+        page = trace_page(analyze(files))
+        by_operator, by_kernel = page.grown
+        assert "by operator" in by_operator.title
+        assert "98.6 ms → 99.1 ms a step (x1.01)." in by_kernel.notes[0]
+        assert "grows" not in {column.title for column in by_kernel.columns}, "no size is known"
+
+    def test_the_folders_of_a_run_name_the_sizes(self, tmp_path):
+        for size in (16, 4, 8):
+            events = traces.training(kernel_us=float(size))
+            folder = tmp_path / f"traces/batch_size={size:04d}"
+            folder.mkdir(parents=True)
+            traces.save(folder / "w0t0.1.pt.trace.json", events)
+        page = trace_page(analyze([tmp_path]))
+        titles = [table.title for table in page.grown]
+        assert titles == [
+            "GPU time by kernel: batch_size=0004 → batch_size=0008",
+            "GPU time by kernel: batch_size=0008 → batch_size=0016",
+        ]
+        (row,) = page.grown[0].rows
+        assert row.cells[4:6] == ("x2.00", "with the batch")
+
+    def test_ranks_of_one_job_are_no_change(self, job):
+        _, page = job
+        assert page.grown == ()
+
+    def test_of_many_ranks_the_first_and_the_last_one_in_are_listed(self, tmp_path):
+        """64 ranks, for the last of which all others wait."""
+        for rank in range(64):
+            duration_us = 10.0 if rank == 63 else 1000.0
+            document = traces.rank_of(rank, [duration_us], world_size=64)
+            traces.save(tmp_path / f"rank{rank:02d}.json", document)
+        analysis = analyze([tmp_path])
+        assert analysis.collectives.straggler == 63
+        page = trace_page(analysis)
+        titles = [table.title for table in page.tables if table.title.startswith("Kernels of")]
+        assert len(titles) == 8
+        assert titles[-1] == "Kernels of rank63"
+        assert any("those of 56 other traces are left out" in note for note in page.notes)

@@ -164,7 +164,7 @@ class TestGrowth:
             return (OperatorTime(name="aten::mm", num_calls=3, self_s=0.003 * scale),)
 
         (table,) = growth.tables(side(8, (), operators(1)), side(16, (), operators(2)))
-        assert table.title.startswith("self time on the CPU by operator")
+        assert table.title.startswith("Self time on the CPU by operator")
         assert cells(table, "ratio") == ["x2.00"]
 
     def test_on_a_gpu_operators_come_by_their_work_there(self):
