@@ -80,6 +80,15 @@ from .explained import (
     MemoryExplained,
     WhyExplained,
 )
+from .flames import (
+    Flame,
+    FlameBlock,
+    Frame,
+    FrameKind,
+    LaunchedStacks,
+    Stacks,
+    ThreadStacks,
+)
 from .flops import StepFlops
 from .goal import Goal, GoalKind
 from .laws import MemoryLaw, PriorLaw, TimeLaw
@@ -220,9 +229,13 @@ __all__ = [
     "FittedGpu",
     "FittingChange",
     "Fix",
+    "Flame",
+    "FlameBlock",
     "FlopRate",
     "Following",
     "Forecast",
+    "Frame",
+    "FrameKind",
     "Goal",
     "GoalKind",
     "HeldRole",
@@ -234,6 +247,7 @@ __all__ = [
     "KeptTensors",
     "KernelTime",
     "LargeTensor",
+    "LaunchedStacks",
     "Launcher",
     "Layout",
     "LearningRate",
@@ -312,6 +326,7 @@ __all__ = [
     "SplitPlan",
     "SplitShare",
     "Spread",
+    "Stacks",
     "Standing",
     "StepBound",
     "StepFlops",
@@ -326,6 +341,7 @@ __all__ = [
     "TailFinding",
     "TailReport",
     "TensorUse",
+    "ThreadStacks",
     "TimeLaw",
     "TokenEvidence",
     "TokenLengths",

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from ..records import Advice, Outcome, Record, RunState, SplitPlan, Spread
+from ..records import Advice, Flame, Outcome, Record, RunState, SplitPlan, Spread
 from .chart import Chart
 
 REPORT_VERSION = "1.0"
@@ -118,6 +118,23 @@ class Size(Record, frozen=True, kw_only=True):
     unavailable: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class TraceFile(Record, frozen=True, kw_only=True):
+    """A trace of the run, for other viewers.
+
+    Attributes:
+        path: relative to the record's folder.
+        href: the same as a link, relative to where the page is; empty where nothing is linked.
+        stacks: whether it holds Python's stacks.
+        problem: why nothing is drawn of it; empty if it was read, or need not be.
+    """
+
+    path: str
+    batch_size: int
+    href: str = ""
+    stacks: bool = False
+    problem: str = ""
+
+
 class DeviceSection(Record, frozen=True, kw_only=True):
     """One device of the run.
 
@@ -129,6 +146,8 @@ class DeviceSection(Record, frozen=True, kw_only=True):
         hot: the most expensive kernels, on a CPU operators, at `hot_size`.
         operators: the operators beside the kernels.
         grown: what changed from one size to another, a pair after the other.
+        trace: of the profiled steps at `hot_size`.
+        flames: where their time went by stack, if stacks were recorded.
     """
 
     name: str
@@ -141,6 +160,8 @@ class DeviceSection(Record, frozen=True, kw_only=True):
     hot_size: int | None = None
     operators: LongTable | None = None
     grown: tuple[LongTable, ...] = ()
+    trace: TraceFile | None = None
+    flames: tuple[Flame, ...] = ()
 
 
 class Finding(Record, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from .recording.store import DEVICES, read_record, read_samples, write_whole
 
 SUFFIXES = {".html": "HTML", ".htm": "HTML", ".md": "Markdown", ".json": "JSON"}
 OURS = ("<!doctype html>\n<!-- batchadvisor report -->", "<!-- batchadvisor report -->",
-        '{\n "kind": ')  # fmt: skip
+        '{\n "kind": ', '{"$schema":"https://www.speedscope.app/')  # fmt: skip
 """What a file that this verb wrote begins with; anything else is not written over unasked."""
 
 

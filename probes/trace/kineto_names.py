@@ -95,13 +95,17 @@ _UNKNOWN_TENSOR_CORES = re.compile(
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _PLACE = re.compile(r"(?P<file>[^()]+)\((?P<line>\d+)\): (?P<function>.+)")
 _MODULE = "nn.Module: "
+_OF_NO_INTEREST = re.compile(
+    r"torch/nn/modules/module\.py\(\d+\): (?:_wrapped)?_call_impl$"
+    r"|(?:^|/)batchadvisor/(?:probes|callback|records|session)/[\w/]+\.py\(\d+\): "
+)
 _INSTANCE = re.compile(r"_\d+$")
 _NOT_THE_MODEL = re.compile(
-    r"(?:.*/)?(?:torch|torch/.*|runpy|threading|contextlib|functools|queue|selectors|socket|weakref"
+    r"(?:.*/)?(?:torch|(?:torch|batchadvisor)/.*|runpy|threading|contextlib|functools|queue|selectors|socket|weakref"
     r"|copy|abc|enum|typing|inspect|warnings|logging/.*|multiprocessing/.*|concurrent/.*"
     r"|importlib/.*|collections/.*|<frozen .*)(?:\.py|>)?$"
 )
-"""Files of torch and of Python's own library, as the tracer shortens their paths."""
+"""Files of torch, of ours and of Python's own library, as the tracer shortens their paths."""
 _NATIVE = re.compile(r"at::native|nccl")
 
 
@@ -205,9 +209,14 @@ def place_of(frame: str) -> tuple[str, int, str] | None:
 
 
 def is_of_the_model(frame: str) -> bool:
-    """Whether a Python frame is neither torch's nor of Python's own library."""
+    """Whether a Python frame is neither torch's, nor ours, nor of Python's own library."""
     place = place_of(frame)
     return place is not None and _NOT_THE_MODEL.fullmatch(place[0].replace("\\", "/")) is None
+
+
+def is_of_no_interest(frame: str) -> bool:
+    """Whether a Python frame is one of ours, or of torch's between a module and its `forward`."""
+    return _OF_NO_INTEREST.search(frame) is not None
 
 
 def module_of(frame: str) -> str:

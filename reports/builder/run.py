@@ -20,6 +20,7 @@ from ..report import (
     Size,
     Table,
     TailSection,
+    TraceFile,
 )
 from ..sizes import SizeRow
 from ..words.outcomes import spoken
@@ -190,7 +191,14 @@ def _device(
         hot_size=None if hot is None else hot.batch_size,
         operators=second if most is None else None,
         grown=growth.of_sizes(rows, advice) if most is None else (),
+        trace=_trace(hot) if most is None else None,
     )
+
+
+def _trace(row: SizeRow | None) -> TraceFile | None:
+    if row is None or row.profile is None or row.profile.trace is None:
+        return None
+    return TraceFile(path=row.profile.trace, batch_size=row.batch_size, stacks=row.profile.stacks)
 
 
 def _on_axis(chart: Chart, record: RunRecord) -> Chart:

@@ -18,7 +18,8 @@ import msgspec
 from ..chart import Chart
 from ..report import ComparisonReport, DeviceSection, Report
 from ..words.compared import not_compared
-from . import ASSETS, SCRIPTS, asset
+from ..words.flames import kinds_of, notes_of, title_of
+from . import ASSETS, SCRIPTS, asset, flame
 from .blocks import WIDTH as BLOCKS_WIDTH
 from .blocks import picture
 from .frame import HEIGHT, WIDTH
@@ -133,6 +134,12 @@ def environment(*first: Path) -> jinja2.Environment:
         "chart_height": HEIGHT,
         "blocks_width": BLOCKS_WIDTH,
         "zip": zip,
+        "flame_picture": flame.picture,
+        "flame_width": flame.WIDTH,
+        "flame_row": flame.ROW,
+        "flame_title": title_of,
+        "flame_notes": notes_of,
+        "flame_kinds": kinds_of,
     }
     templates.globals.update(helpers)
     return templates

@@ -89,11 +89,12 @@ class Board:
         Raises:
             UsageError: its folder is gone, or no device was measured.
         """
+        from ..flames import with_flames
         from ..report import devices_report_of, report_of
 
         folder = self.folder(shown.entry.key)
         if shown.record is not None:
-            return report_of(shown.record, folder)
+            return with_flames(report_of(shown.record, folder), folder)
         report = devices_report_of(folder)
         if report is None:
             raise UsageError(f"{folder} holds no run any more.")
@@ -196,7 +197,9 @@ def _traces(place: Place) -> Shown:
     from ..analyze import analyze
 
     try:
-        analysis = analyze(tuple(place.files.values()), num_kernels=NUM_ROWS, lenient=True)
+        analysis = analyze(
+            tuple(place.files.values()), num_kernels=NUM_ROWS, lenient=True, flames=True
+        )
     except BatchAdvisorError as error:
         return Shown(entry=place.entry, problem=str(error))
     return Shown(entry=place.entry, analysis=analysis)

@@ -136,6 +136,7 @@ def test_damaged_links_and_frames_are_left_out(write):
         ("torch/nn/modules/linear.py(124): forward", False),
         ("/usr/lib/python3.12/site-packages/torch/nn/functional.py(1): relu", False),
         ("threading.py(1032): _bootstrap", False),
+        ("batchadvisor/probes/worker/patches.py(93): iterator_next", False),
         ("<frozen runpy>(198): _run_module_as_main", False),
         ("<built-in method mean of Tensor object>", False),
         ("nn.Module: Linear_3", False),

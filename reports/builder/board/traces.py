@@ -56,6 +56,7 @@ def trace_page(analysis: Analysis) -> TracePage:
         notes=(*_notes(analysis, named), *left),
         charts=(chart,) if chart is not None else (),
         tables=tuple(table for table in shown if table is not None),
+        flames=tuple((name, trace.flames) for name, trace in listed if trace.flames),
         grown=grown,
     )
 
