@@ -12,7 +12,7 @@ from ...units import format_seconds
 from ..report import LongTable
 from ..sizes import SizeRow
 from ..words.wording import clean
-from .hot import UNKNOWN, Cell, Part, Window, is_listed, table_of, window_of
+from .hot import UNKNOWN, Cell, Part, Window, is_listed, name_cell, table_of, window_of
 
 MAX_ROWS = 15
 FIXED, PROPORTIONAL = 0.1, 0.9
@@ -187,7 +187,7 @@ def _table(
     found.sort(key=lambda item: (-_amount(item[3]), item[0]))
     shown = found[:MAX_ROWS]
     parts = [
-        Part(what, "", True, [Cell(clean(name), name.lower()) for name, *_ in shown]),
+        Part(what, "", True, [name_cell(name) for name, *_ in shown]),
         Part(_title(before, "before"), "per step", False,
              [_seconds(old, first) for _, old, *_ in shown]),
         Part(_title(after, "after"), "per step", False,

@@ -120,7 +120,7 @@ def _kernels(profile: Profile, window: Window, where: str, most: int | None) -> 
     kernels = profile.kernels[:most]
     whole = profile.kernels_s or sum(kernel.total_s for kernel in profile.kernels)
     parts = [
-        Part("kernel", "", True, [_name(kernel.name) for kernel in kernels]),
+        Part("kernel", "", True, [name_cell(kernel.name) for kernel in kernels]),
         Part("of all kernels" if profile.kernels_s else "of those listed", "%", False,
               [_share(kernel.total_s, whole) for kernel in kernels]),
         *_times([(kernel.total_s, kernel.num_calls) for kernel in kernels], window),
@@ -148,7 +148,7 @@ def _operators(profile: Profile, window: Window, where: str, most: int | None) -
     operators = profile.operators[:most]
     whole = profile.operators_s or sum(operator.self_s for operator in profile.operators)
     parts = [
-        Part("operator", "", True, [_name(operator.name) for operator in operators]),
+        Part("operator", "", True, [name_cell(operator.name) for operator in operators]),
         Part("of all operators" if profile.operators_s else "of those listed", "%", False,
               [_share(operator.self_s, whole) for operator in operators]),
         *_times([(one.self_s, one.num_calls) for one in operators],
@@ -220,8 +220,9 @@ def _times(values: Sequence[tuple[float, int]], window: Window) -> list[Part]:
     ]  # fmt: skip
 
 
-def _name(name: str) -> Cell:
-    text = clean(name)
+def name_cell(name: str) -> Cell:
+    """A kernel or operator; the type that a C++ function returns says nothing."""
+    text = clean(name.removeprefix("void "))
     return Cell(text, text.lower())
 
 
@@ -288,10 +289,20 @@ def place_text(launcher: Launcher) -> str:
     ...     total_s=1.0))
     'a.py(1): f, 3 of Linear'
     """
-    words = [launcher.line] if launcher.line else []
+    words = [_short_path(launcher.line)] if launcher.line else []
     if launcher.module:
         several = f"{launcher.num_modules} of " if launcher.num_modules > 1 else ""
         words.append(f"{several}{launcher.module}")
     if words and launcher.backward:
         words.append("backward pass")
     return ", ".join(words)
+
+
+def _short_path(line: str) -> str:
+    """The last folder, file and function of a place.
+
+    >>> _short_path("transformers/models/qwen2/modeling_qwen2.py(56): forward")
+    'qwen2/modeling_qwen2.py(56): forward'
+    """
+    path, colon, function = line.replace("\\", "/").partition("): ")
+    return "/".join(path.split("/")[-2:]) + colon + function

@@ -8,10 +8,11 @@ from __future__ import annotations
 from ...records import Flame, FlameBlock
 from ...units import format_seconds
 from .frame import Shape, number
-from .labels import CHARACTER
 
 WIDTH, ROW = 1200, 18
 MARGIN = 4
+LETTER = 6.7
+"""About the width of a letter of names, many of which are wide."""
 SMALLEST_TEXT = 3
 """Letters that a block shows at least."""
 
@@ -34,7 +35,7 @@ def picture(flame: Flame) -> tuple[int, list[Shape]]:
                 title=_said(flame, block),
             )
         )  # fmt: skip
-        room = int((width - MARGIN) / CHARACTER)
+        room = int((width - MARGIN) / LETTER)
         if room >= SMALLEST_TEXT:
             names.append(
                 Shape(
