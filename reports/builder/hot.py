@@ -147,16 +147,17 @@ def _kernels(profile: Profile, window: Window, where: str, most: int | None) -> 
 def _operators(profile: Profile, window: Window, where: str, most: int | None) -> LongTable:
     operators = profile.operators[:most]
     whole = profile.operators_s or sum(operator.self_s for operator in profile.operators)
+    if window.timed:  # profiling slows the host, and these are its times
+        window = Window(profile.num_steps, profile.step_s)
     parts = [
         Part("operator", "", True, [name_cell(operator.name) for operator in operators]),
         Part("of all operators" if profile.operators_s else "of those listed", "%", False,
-              [_share(operator.self_s, whole) for operator in operators]),
-        *_times([(one.self_s, one.num_calls) for one in operators],
-                window if not window.timed else Window(profile.num_steps, profile.step_s)),
+             [_share(operator.self_s, whole) for operator in operators]),
+        *_times([(one.self_s, one.num_calls) for one in operators], window),
         Part("on the GPU", f"per {window.word}", False,
-              [_time(operator.device_s, window.divisor) for operator in operators]),
+             [_time(operator.device_s, window.divisor) for operator in operators]),
         Part("called from", "", True,
-              [_lines(operator.callers, operator.num_callers) for operator in operators]),
+             [_lines(operator.callers, operator.num_callers) for operator in operators]),
     ]  # fmt: skip
     notes = [
         _counted(

@@ -11,8 +11,8 @@ from .frame import Shape, number
 
 WIDTH, ROW = 1200, 18
 MARGIN = 4
-LETTER = 6.7
-"""About the width of a letter of names, many of which are wide."""
+LETTER = 6.4
+"""The width of a letter of names, all of which are as wide."""
 SMALLEST_TEXT = 3
 """Letters that a block shows at least."""
 

@@ -73,7 +73,7 @@ var BatchAdvisorTables = (function () {
 
   /* A click on a block makes it as wide as the picture; what is around it stays above it. */
   function flame(figure) {
-    var svg = figure.querySelector("svg"), whole = svg.viewBox.baseVal.width, space = 6.7;
+    var svg = figure.querySelector("svg"), whole = svg.viewBox.baseVal.width, space = 6.4;
     var row = Number(figure.dataset.row);
     var boxes = Array.prototype.slice.call(svg.querySelectorAll("rect")).map(function (rect) {
       var title = rect.querySelector("title").textContent;
