@@ -135,7 +135,7 @@ def _kernels(profile: Profile, window: Window, where: str, most: int | None) -> 
         _counted(
             window, "kernel", [kernel.total_s for kernel in kernels], (whole, profile.num_kernels)
         ),
-        OCCUPANCY,
+        _occupancy_note(profile),
     ]
     if any(kernel.tensor_cores for kernel in kernels):
         notes.append(BY_NAME)
@@ -168,6 +168,13 @@ def _operators(profile: Profile, window: Window, where: str, most: int | None) -
     if not profile.stacks and not profile.kernels:
         notes.append(NO_STACKS.replace("launched", "called"))
     return table_of(f"CPU operators{where}", parts, [*notes, *_more_notes(profile)])
+
+
+def _occupancy_note(profile: Profile) -> str:
+    if any(kernel.occupancy_pct is not None for kernel in profile.kernels):
+        return OCCUPANCY
+    why = profile.unavailable.get("occupancy_pct", "the record does not say why")
+    return clean(f"Occupancy is not known: {why}.")
 
 
 def _more_notes(profile: Profile) -> list[str]:
@@ -284,15 +291,15 @@ def _lines(launchers: Sequence[Launcher], number: int) -> Cell:
 
 
 def place_text(launcher: Launcher) -> str:
-    """`model.py(12): forward, 3 of Linear, backward pass`; empty without stacks.
+    """`model.py(12): forward, 3x Linear, backward pass`; empty without stacks.
 
     >>> place_text(Launcher(line="a.py(1): f", module="Linear", num_modules=3, num_calls=1,
     ...     total_s=1.0))
-    'a.py(1): f, 3 of Linear'
+    'a.py(1): f, 3x Linear'
     """
     words = [_short_path(launcher.line)] if launcher.line else []
     if launcher.module:
-        several = f"{launcher.num_modules} of " if launcher.num_modules > 1 else ""
+        several = f"{launcher.num_modules}x " if launcher.num_modules > 1 else ""
         words.append(f"{several}{launcher.module}")
     if words and launcher.backward:
         words.append("backward pass")

@@ -1,8 +1,12 @@
 """What stands on the tab's pages, as data: the summary, traces of others, runs side by side."""
 
+import html
+
 import msgspec
 import pytest
 from batchadvisor.records import Counters, IdleShares, Profile
+from batchadvisor.records.board import Entry
+from batchadvisor.reports import board
 from batchadvisor.reports.builder.board.compare import compare_page
 from batchadvisor.reports.builder.board.summary import Measured, summary
 from batchadvisor.reports.builder.board.traces import trace_page
@@ -10,6 +14,8 @@ from batchadvisor.session.analyze import analyze
 
 from ..analyze import traces
 from ..reports import samples
+
+ENTRY = Entry(key="k", name="n", kind="traces", version="1", modified_s=0.0, traces=())
 
 
 def rows_of(table):
@@ -204,3 +210,56 @@ class TestKernels:
         assert len(titles) == 8
         assert titles[-1] == "Kernels of rank63"
         assert any("those of 56 other traces are left out" in note for note in page.notes)
+
+
+class TestBadTraces:
+    """What a page leaves out it says, whatever the trace."""
+
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            ("small/a100_alexnet_cuda_sync_no_steps.json.gz", "the trace has no steps"),
+            ("small/cpu_torch213_dataloader.pt.trace.json.gz", "the trace holds no GPU activity"),
+            ("small/malformed_truncated_json.json.gz", "the trace is damaged"),
+            ("small/malformed_truncated_gzip.json.gz", "the trace is damaged"),
+            ("small/malformed_torch213_unescaped_quotes.json", "mended"),
+            ("small/a100_triton_bogus_step_dur.json.gz", "one step"),
+        ],
+    )
+    def test_recorded(self, recorded, name, said):
+        page = trace_page(analyze([recorded / name], num_kernels=50, flames=True))
+        assert any(said in note for note in page.notes), page.notes
+        text = board.show_traces(ENTRY, page, viewer=False)
+        listed = [table for table in page.tables if table.title.startswith(("Kernels", "CPU op"))]
+        assert listed
+        for table in listed:
+            assert table.notes[0].startswith(
+                "Of the whole window" if said == "the trace has no steps" else "Of "
+            )
+            assert html.escape(table.title) in text
+
+    def test_stacks_make_flame_graphs_of_the_host(self, recorded):
+        path = recorded / "small/malformed_truncated_json.json.gz"
+        page = trace_page(analyze([path], flames=True))
+        ((name, flames),) = page.flames
+        assert name in page.tables[0].rows[0].cells[0]
+        assert [flame.of for flame in flames] == ["host"]
+        assert trace_page(analyze([path])).flames == (), "only where it is asked for"
+
+    def test_a_job_without_a_verdict_on_the_gpu_has_operators(self, tmp_path):
+        """Launches whose kernels were not recorded: nothing is said of kernels."""
+        events = traces.training(launched=True)
+        events = [event for event in events if event["cat"] != "kernel"]
+        events.append(traces.event("cpu_op", "aten::mm", 2, 50))
+        page = trace_page(analyze([traces.save(tmp_path / "a.json", events)]))
+        titles = [table.title for table in page.tables]
+        assert "CPU operators of a" in titles
+        assert not any(title.startswith("Kernels") for title in titles)
+
+    def test_why_no_occupancy_is_known(self, recorded):
+        path = recorded / "small/mi250_rocm62_minitoy_train.json.gz"
+        page = trace_page(analyze([path]))
+        table = next(table for table in page.tables if table.title.startswith("Kernels"))
+        assert "occupancy" not in {column.title for column in table.columns}
+        (note,) = (note for note in table.notes if note.startswith("Occupancy is not known"))
+        assert "no NVIDIA GPU" in note

@@ -64,7 +64,7 @@ class TestTables:
         assert cells(table, "occupancy") == ["37", "-"]
         assert cells(table, "tensor cores") == ["yes", "?"]
         assert cells(table, "launched in") == ["aten::mm", "-"]
-        assert cells(table, "from") == ["model.py(12): forward, 2 of Linear, 1 more place", "-"]
+        assert cells(table, "from") == ["model.py(12): forward, 2x Linear, 1 more place", "-"]
 
     def test_keys_sort_as_the_values_do(self):
         (table,) = hot.hot_tables(profile([GEMM, OTHER]), hot.Window(3, 0.005), "")
@@ -113,7 +113,7 @@ class TestTables:
         )  # fmt: skip
         _, table = hot.hot_tables(profile([GEMM], (mm,), stacks=True), hot.Window(3, 0.005), "")
         assert cells(table, "on the GPU") == ["3 ms"]
-        assert cells(table, "called from") == ["model.py(12): forward, 2 of Linear"]
+        assert cells(table, "called from") == ["model.py(12): forward, 2x Linear"]
 
 
 def side(size, kernels, operators=(), **fields):
