@@ -8,6 +8,7 @@ ones. All rules that look at a name stand here and nowhere else.
 from __future__ import annotations
 
 import re
+import sys
 from typing import Final
 
 EVENT_KEYS: Final = "ph|cat|name|pid|tid|ts|dur|args|id|bp|s|tts|tdur|cname|sf|stack|scope|id2"
@@ -100,12 +101,8 @@ _OF_NO_INTEREST = re.compile(
     r"|(?:^|/)batchadvisor/(?:probes|callback|records|session)/[\w/]+\.py\(\d+\): "
 )
 _INSTANCE = re.compile(r"_\d+$")
-_NOT_THE_MODEL = re.compile(
-    r"(?:.*/)?(?:torch|(?:torch|batchadvisor)/.*|runpy|threading|contextlib|functools|queue|selectors|socket|weakref"
-    r"|copy|abc|enum|typing|inspect|warnings|logging/.*|multiprocessing/.*|concurrent/.*"
-    r"|importlib/.*|collections/.*|<frozen .*)(?:\.py|>)?$"
-)
-"""Files of torch, of ours and of Python's own library, as the tracer shortens their paths."""
+_INSTALLED = re.compile(r".*/(?:site-packages|dist-packages|python\d[\d.]*)/")
+_NOT_THE_MODEL = frozenset({"torch", "batchadvisor", *sys.stdlib_module_names})
 _NATIVE = re.compile(r"at::native|nccl")
 
 
@@ -209,9 +206,15 @@ def place_of(frame: str) -> tuple[str, int, str] | None:
 
 
 def is_of_the_model(frame: str) -> bool:
-    """Whether a Python frame is neither torch's, nor ours, nor of Python's own library."""
+    """Whether a Python frame is neither torch's, nor ours, nor of Python's own library.
+
+    Libraries of models count: the line in transformers says more than the call of it in the script.
+    """
     place = place_of(frame)
-    return place is not None and _NOT_THE_MODEL.fullmatch(place[0].replace("\\", "/")) is None
+    if place is None or place[0].startswith("<frozen"):
+        return False
+    file = _INSTALLED.sub("", place[0].replace("\\", "/"))
+    return file.partition("/")[0].removesuffix(".py") not in _NOT_THE_MODEL
 
 
 def is_of_no_interest(frame: str) -> bool:
