@@ -94,7 +94,8 @@ class Board:
 
         folder = self.folder(shown.entry.key)
         if shown.record is not None:
-            return with_flames(report_of(shown.record, folder), folder)
+            with self._reading:  # one at a time: a trace can be large
+                return with_flames(report_of(shown.record, folder), folder)
         report = devices_report_of(folder)
         if report is None:
             raise UsageError(f"{folder} holds no run any more.")
