@@ -14,6 +14,8 @@ from ..sizes import SizeRow
 from ..words.wording import clean, plural
 
 UNKNOWN = "-"
+MAX_NAME = 320
+"""Letters of a kernel's name; of templates some have thousands."""
 TENSOR_CORES = {"yes": "yes", "no": "no", "cannot tell": "?", "": UNKNOWN}
 NO_STACKS = (
     "The lines that launched them are not known: the trace holds no frames of Python "
@@ -230,7 +232,7 @@ def _times(values: Sequence[tuple[float, int]], window: Window) -> list[Part]:
 
 def name_cell(name: str) -> Cell:
     """A kernel or operator; the type that a C++ function returns says nothing."""
-    text = clean(name.removeprefix("void "))
+    text = clean(name.removeprefix("void "), limit=MAX_NAME)
     return Cell(text, text.lower())
 
 
