@@ -113,9 +113,11 @@ def of_runs(
 
 def tables(before: Side, after: Side) -> tuple[LongTable, ...]:
     """What changed: by operator, and by kernel where a GPU worked in both."""
-    on_gpu = bool(before.profile.kernels and after.profile.kernels)
-    found = [_table(before, after, "operator", _operators(before), _operators(after), on_cpu=True)]
-    if on_gpu:
+    found = []
+    if before.profile.operators and after.profile.operators:
+        times = (_operators(before), _operators(after))
+        found = [_table(before, after, "operator", *times, on_cpu=True)]
+    if before.profile.kernels and after.profile.kernels:
         found = [
             _table(before, after, "operator", _device_times(before), _device_times(after)),
             _table(before, after, "kernel", _kernels(before), _kernels(after)),

@@ -16,6 +16,8 @@ from ..words.wording import clean, plural
 UNKNOWN = "-"
 MAX_NAME = 320
 """Letters of a kernel's name; of templates some have thousands."""
+STEADY = 0.25
+"""Timed steps that differ by more (half-width of their interval) are no measure of others."""
 TENSOR_CORES = {"yes": "yes", "no": "no", "cannot tell": "?", "": UNKNOWN}
 NO_STACKS = (
     "The lines that launched them are not known: the trace holds no frames of Python "
@@ -71,10 +73,15 @@ class Part(NamedTuple):
 
 
 def window_of(row: SizeRow) -> Window:
-    """The window of a size of a run. A timed step counts where the GPU's work fits into it."""
+    """The window of a size of a run.
+
+    What a GPU did is put beside a timed step where that is shorter, and steady enough to tell:
+    profiling slows the host.
+    """
     profile = row.profile or Profile()
     profiled, timed = profile.step_s, row.step_s
-    if profile.kernels and profiled is not None and timed is not None and timed.median < profiled:
+    steady = timed is not None and timed.relative_half_width <= STEADY
+    if profile.kernels and steady and timed is not None and timed.median < (profiled or 0.0):
         return Window(profile.num_steps, timed.median, timed=True)
     return Window(profile.num_steps, profiled)
 

@@ -1,5 +1,7 @@
 """Tables of kernels and operators, and what grew from one size or run to another: planted."""
 
+import dataclasses
+
 import msgspec
 import pytest
 from batchadvisor.records import KernelTime, Launcher, OperatorTime, Profile
@@ -8,6 +10,7 @@ from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.builder.sizes.rows import size_rows
 from batchadvisor.reports.html.page import render
 
+from ..on_paper import exactly
 from . import samples
 
 PLACE = Launcher(
@@ -122,6 +125,23 @@ def side(size, kernels, operators=(), **fields):
     )
 
 
+class TestWindow:
+    def row(self, timed_s, half_width, kernels=(GEMM,)):
+        record, advice = samples.gpu()
+        row = size_rows(record, advice)[0]
+        own = profile(kernels, step_s=0.006)
+        step_s = exactly(timed_s, half_width)
+        return dataclasses.replace(row, profile=own, step_s=step_s)
+
+    def test_a_timed_step_counts_where_it_is_shorter(self):
+        assert hot.window_of(self.row(0.005, 0.01)) == hot.Window(3, 0.005, timed=True)
+        assert hot.window_of(self.row(0.007, 0.01)) == hot.Window(3, 0.006)
+
+    def test_but_not_where_it_is_noise_or_a_cpu(self):
+        assert hot.window_of(self.row(0.005, 0.3)) == hot.Window(3, 0.006)
+        assert hot.window_of(self.row(0.005, 0.01, kernels=())) == hot.Window(3, 0.006)
+
+
 class TestGrowth:
     """From 8 to 16: `with` doubles, `fixed` stays, `part` grows by 1.4, `gone` and `new` change."""
 
@@ -166,6 +186,11 @@ class TestGrowth:
         (table,) = growth.tables(side(8, (), operators(1)), side(16, (), operators(2)))
         assert table.title.startswith("Self time on the CPU by operator")
         assert cells(table, "ratio") == ["x2.00"]
+
+    def test_a_side_without_operators_is_not_one_with_none(self):
+        """A trace that holds the GPU alone, beside one of a CPU."""
+        mm = (OperatorTime(name="aten::mm", num_calls=3, self_s=0.003),)
+        assert growth.tables(side(8, self.BEFORE.profile.kernels), side(16, (), mm)) == ()
 
     def test_on_a_gpu_operators_come_by_their_work_there(self):
         def operators(scale):
