@@ -26,8 +26,8 @@ def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> No
     "-o",
     "--output",
     type=PLACE,
-    help="File to write; its suffix sets the format: .html, .md or .json (default: report.html or "
-    "comparison.html in the folder of the last record).",
+    help="File to write; its suffix sets the format: .html, .md or .json; .speedscope.json for the "
+    "stacks alone (default: report.html or comparison.html in the folder of the last record).",
 )
 @click.option("--force", is_flag=True, help="Overwrite a file that this command did not write.")
 @click.option(
@@ -48,6 +48,7 @@ def report(
     from the first to the second. Needs no torch.
     """
     from ..session import report as session
+    from ..session.flames import is_speedscope
 
     if len(records) > 2:
         raise UsageError(
@@ -58,7 +59,11 @@ def report(
         raise UsageError(
             "--json prints the report, --output writes it to a file.", "Use one of them."
         )
-    content = _report(records, options)
+    if is_speedscope(path):
+        session.check_output(path, force=force)
+        _write_stacks(records, path, options)
+        return
+    content = _report(records, options, path.parent)
     if not as_json:
         session.check_output(path, force=force)
     if as_json:
@@ -75,7 +80,26 @@ def _default(records: tuple[Path, ...]) -> Path:
     return folder / ("comparison.html" if len(records) == 2 else "report.html")
 
 
-def _report(records: tuple[Path, ...], options: dict[str, Any]) -> Any:
+def _write_stacks(records: tuple[Path, ...], path: Path, options: dict[str, Any]) -> None:
+    """The stacks of one run, at the size whose kernels its report shows."""
+    from ..session import flames, report
+
+    if len(records) != 1:
+        raise UsageError("two records: a file of stacks is of one.", "Name one.")
+    if records[0].is_dir() and report.devices_report_of(records[0]) is not None:
+        msg = f"{records[0]} is of several devices: a file of stacks is of one."
+        raise UsageError(msg, "Name the folder of one device in it.")
+    record, folder = report.load(records[0])
+    goal = goal_of(options, record.goal)
+    stacks, trace = flames.stacks_of(record, folder, None if goal == record.goal else goal)
+    flames.write_stacks(stacks, f"{record.script.path}, batch size {trace.batch_size}", path)
+    wrote(f"stacks of batch size {trace.batch_size}", path)
+    if not stacks.stacks:
+        click.echo("They hold operators alone: run with --stacks to record Python's stacks too.")
+    click.echo("Next: open it in a viewer such as speedscope (npx speedscope FILE)")
+
+
+def _report(records: tuple[Path, ...], options: dict[str, Any], shown_from: Path) -> Any:
     """The report object of one record, of several devices, or of two records."""
     from ..session import report as session
 
@@ -86,16 +110,18 @@ def _report(records: tuple[Path, ...], options: dict[str, Any]) -> Any:
     if several is not None:
         _refuse_goal(options, "several devices: each keeps its own goal")
         return several
-    return _one(*session.load(records[0]), options)
+    return _one(*session.load(records[0]), options, shown_from)
 
 
-def _one(record: Any, folder: Path, options: dict[str, Any]) -> Any:
+def _one(record: Any, folder: Path, options: dict[str, Any], shown_from: Path) -> Any:
     from ..session import report as session
+    from ..session.flames import with_flames
     from ..session.setup.options import check_energy
 
     goal = goal_of(options, record.goal)
     check_energy(record, goal)
-    return session.report_of(record, folder, None if goal == record.goal else goal)
+    report = session.report_of(record, folder, None if goal == record.goal else goal)
+    return with_flames(report, folder, shown_from)
 
 
 def _typed(options: dict[str, Any]) -> list[str]:

@@ -80,6 +80,15 @@ from .explained import (
     MemoryExplained,
     WhyExplained,
 )
+from .flames import (
+    Flame,
+    FlameBlock,
+    Frame,
+    FrameKind,
+    LaunchedStacks,
+    Stacks,
+    ThreadStacks,
+)
 from .flops import StepFlops
 from .goal import Goal, GoalKind
 from .laws import MemoryLaw, PriorLaw, TimeLaw
@@ -93,6 +102,7 @@ from .profile import (
     DeviceShare,
     IdleShares,
     KernelTime,
+    Launcher,
     LongestGap,
     OperatorTime,
     Profile,
@@ -219,9 +229,13 @@ __all__ = [
     "FittedGpu",
     "FittingChange",
     "Fix",
+    "Flame",
+    "FlameBlock",
     "FlopRate",
     "Following",
     "Forecast",
+    "Frame",
+    "FrameKind",
     "Goal",
     "GoalKind",
     "HeldRole",
@@ -233,6 +247,8 @@ __all__ = [
     "KeptTensors",
     "KernelTime",
     "LargeTensor",
+    "LaunchedStacks",
+    "Launcher",
     "Layout",
     "LearningRate",
     "LengthCensus",
@@ -310,6 +326,7 @@ __all__ = [
     "SplitPlan",
     "SplitShare",
     "Spread",
+    "Stacks",
     "Standing",
     "StepBound",
     "StepFlops",
@@ -324,6 +341,7 @@ __all__ = [
     "TailFinding",
     "TailReport",
     "TensorUse",
+    "ThreadStacks",
     "TimeLaw",
     "TokenEvidence",
     "TokenLengths",

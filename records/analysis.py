@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .advice import Verdict
 from .base import SCHEMA_VERSION, Record
+from .flames import Flame
 from .profile import Copies, Profile
 
 
@@ -63,6 +64,8 @@ class TraceReport(Record, frozen=True, kw_only=True):
             `None` where no GPU worked.
         copies: by direction, in the window.
         notes: what to know before the numbers are believed.
+        flames: where the time went by stack, for a page; empty where nobody asked, or no stacks
+            were recorded.
     """
 
     trace: str
@@ -83,6 +86,7 @@ class TraceReport(Record, frozen=True, kw_only=True):
     steps: tuple[StepTimes, ...] = ()
     verdict: Verdict
     notes: tuple[str, ...] = ()
+    flames: tuple[Flame, ...] = ()
 
 
 class RankTimes(Record, frozen=True, kw_only=True):

@@ -11,21 +11,62 @@ TraceFault = Literal["", "nothing recorded", "records missing", "times", "anothe
 cannot be, events that are not understood. Empty where it does."""
 
 
+class Launcher(Record, frozen=True, kw_only=True):
+    """Where calls came from.
+
+    Attributes:
+        operator: the innermost operator around them; empty if none was.
+        line: the innermost frame that is neither torch's nor of Python's own library, as the
+            profiler writes it: `model.py(12): forward`, with the line where the function begins.
+            Empty where no stacks were recorded.
+        module: the kind of the innermost `nn.Module`, `Linear`. Empty likewise.
+        num_modules: how many of that kind.
+        backward: the calls belong to the backward pass of what that line did.
+        num_calls, total_s: of the calls from there, and their time.
+    """
+
+    operator: str = ""
+    line: str = ""
+    module: str = ""
+    num_modules: int = 0
+    backward: bool = False
+    num_calls: int
+    total_s: float
+
+
 class OperatorTime(Record, frozen=True, kw_only=True):
-    """Time of one operator in the profiled window; self time, summed over threads."""
+    """Time of one operator in the profiled window; self time, summed over threads.
+
+    Attributes:
+        device_s: time of the GPU's work that it launched itself; `None` where there is none at all.
+        callers: where it was called from, the most time first; empty without stacks.
+        num_callers: how many places there are.
+    """
 
     name: str
     num_calls: int
     self_s: float
+    device_s: float | None = None
+    callers: tuple[Launcher, ...] = ()
+    num_callers: int = 0
 
 
 class KernelTime(Record, frozen=True, kw_only=True):
-    """Time of one GPU kernel in the profiled window."""
+    """Time of one GPU kernel in the profiled window.
+
+    Attributes:
+        tensor_cores: whether its name proves that it uses them; empty in records of older versions.
+        launchers: what launched it, the most time first.
+        num_launchers: how many operators and places there are.
+    """
 
     name: str
     num_calls: int
     total_s: float
     occupancy_pct: float | None = None
+    tensor_cores: Literal["yes", "no", "cannot tell", ""] = ""
+    launchers: tuple[Launcher, ...] = ()
+    num_launchers: int = 0
 
 
 class IdleShares(Record, frozen=True, kw_only=True):
@@ -157,6 +198,11 @@ class Profile(Record, frozen=True, kw_only=True):
         operators_pct: share of the window in which the CPU was inside an operator.
         input_wait_pct: share of the window in which the script waited for its DataLoader.
         operators, kernels: the most expensive ones first.
+        operators_s, num_operators: self time of all operators, and how many there are;
+            `None` in records of older versions.
+        kernels_s, num_kernels: the same of all kernels; they may run at once, so that their sum may
+            exceed the window.
+        stacks: whether the trace holds Python's stacks.
         losses: what of the trace could not be read; empty if nothing.
         devices: each GPU, where several worked in one process; the other figures are those of
             the busiest.
@@ -192,5 +238,10 @@ class Profile(Record, frozen=True, kw_only=True):
     losses: str = ""
     operators: tuple[OperatorTime, ...] = ()
     kernels: tuple[KernelTime, ...] = ()
+    operators_s: float | None = None
+    num_operators: int | None = None
+    kernels_s: float | None = None
+    num_kernels: int | None = None
+    stacks: bool = False
     devices: tuple[DeviceShare, ...] = ()
     unavailable: dict[str, str] = {}

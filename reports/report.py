@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from ..records import Advice, Outcome, Record, RunState, SplitPlan, Spread
+from ..records import Advice, Flame, Outcome, Record, RunState, SplitPlan, Spread
 from .chart import Chart
 
 REPORT_VERSION = "1.0"
@@ -57,6 +57,17 @@ class Table(Record, frozen=True, kw_only=True):
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+
+
+class LongTable(Table, frozen=True, kw_only=True):
+    """A table that a page can sort and filter.
+
+    Attributes:
+        keys: what the cells of each row sort by, numbers or texts; `None` comes last. Empty where
+            the order is the only one.
+    """
+
+    keys: tuple[tuple[float | str | None, ...], ...] = ()
 
 
 class Size(Record, frozen=True, kw_only=True):
@@ -107,6 +118,23 @@ class Size(Record, frozen=True, kw_only=True):
     unavailable: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class TraceFile(Record, frozen=True, kw_only=True):
+    """A trace of the run, for other viewers.
+
+    Attributes:
+        path: relative to the record's folder.
+        href: the same as a link, relative to where the page is; empty where nothing is linked.
+        stacks: whether it holds Python's stacks.
+        problem: why nothing is drawn of it; empty if it was read, or need not be.
+    """
+
+    path: str
+    batch_size: int
+    href: str = ""
+    stacks: bool = False
+    problem: str = ""
+
+
 class DeviceSection(Record, frozen=True, kw_only=True):
     """One device of the run.
 
@@ -116,6 +144,10 @@ class DeviceSection(Record, frozen=True, kw_only=True):
         charts: over the batch size.
         timelines: what its counters said over time.
         hot: the most expensive kernels, on a CPU operators, at `hot_size`.
+        operators: the operators beside the kernels.
+        grown: what changed from one size to another, a pair after the other.
+        trace: of the profiled steps at `hot_size`.
+        flames: where their time went by stack, if stacks were recorded.
     """
 
     name: str
@@ -124,8 +156,12 @@ class DeviceSection(Record, frozen=True, kw_only=True):
     table: Table
     charts: tuple[Chart, ...]
     timelines: tuple[Chart, ...] = ()
-    hot: Table | None = None
+    hot: LongTable | None = None
     hot_size: int | None = None
+    operators: LongTable | None = None
+    grown: tuple[LongTable, ...] = ()
+    trace: TraceFile | None = None
+    flames: tuple[Flame, ...] = ()
 
 
 class Finding(Record, frozen=True, kw_only=True):
@@ -282,6 +318,7 @@ class ComparisonReport(Record, frozen=True, kw_only=True, tag_field="kind", tag=
         circumstances: label, then the text of each run.
         table: size by size, for people.
         charts: both runs in one chart.
+        grown: what changed in the profiled steps.
         before, after: the two reports whole.
     """
 
@@ -293,6 +330,7 @@ class ComparisonReport(Record, frozen=True, kw_only=True, tag_field="kind", tag=
     circumstances: Table
     table: Table
     charts: tuple[Chart, ...] = ()
+    grown: tuple[LongTable, ...] = ()
     before: Report
     after: Report
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..records import Record
+from ..records import Flame, Record
 from .chart import Chart
-from .report import LimitText, Table
+from .report import LimitText, LongTable, Table
 
 
 class ComparePage(Record, frozen=True, kw_only=True):
@@ -28,6 +28,8 @@ class TracePage(Record, frozen=True, kw_only=True):
     Attributes:
         limits: what limits the steps, with whose steps they are.
         tables: in the order in which they are shown.
+        flames: where the time went by stack, with whose it is.
+        grown: what changed from one trace to another, where they are not the ranks of one job.
     """
 
     headline: str
@@ -35,3 +37,5 @@ class TracePage(Record, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     charts: tuple[Chart, ...]
     tables: tuple[Table, ...]
+    flames: tuple[tuple[str, tuple[Flame, ...]], ...] = ()
+    grown: tuple[LongTable, ...] = ()

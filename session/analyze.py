@@ -15,6 +15,7 @@ from ..advisor.explain.limits import losses_of, wait_notes
 from ..advisor.explain.verdict import verdict_of, without_steps
 from ..errors import UsageError
 from ..probes.trace import metrics, ranks
+from ..probes.trace.flames import flames_of
 from ..probes.trace.reader import read_trace
 from ..probes.trace.results import DeviceMetrics, StepMetrics, TraceMetrics
 from ..probes.trace.summary import profile_of
@@ -26,13 +27,16 @@ GRAPH_KERNELS = 2.0
 """Kernels per launch from which on graphs are spoken of."""
 
 
-def analyze(paths: Sequence[Path], num_kernels: int = 10, *, lenient: bool = False) -> Analysis:
+def analyze(
+    paths: Sequence[Path], num_kernels: int = 10, *, lenient: bool = False, flames: bool = False
+) -> Analysis:
     """Reads traces and says what limits their steps.
 
     Args:
         paths: files, or folders that hold traces.
         num_kernels: rows of each table of kernels and operators.
         lenient: a named file that is no trace is skipped, as those of folders are.
+        flames: with the flame graphs of traces that hold Python's stacks, which take some time.
 
     Raises:
         UsageError: a path is no trace, or a folder holds none.
@@ -55,6 +59,8 @@ def analyze(paths: Sequence[Path], num_kernels: int = 10, *, lenient: bool = Fal
             continue
         results.append((result, ranks.collectives_of(analysis)))
         reports += _reports(path, analysis, result, num_kernels)
+        if flames and result.stacks:
+            reports[-1] = msgspec.structs.replace(reports[-1], flames=flames_of(analysis))
     if not reports:
         msg = f"{', '.join(map(str, paths))}: no trace of torch.profiler is in there."
         raise UsageError(msg, "Give .json or .json.gz files that the profiler exported.")
@@ -145,11 +151,7 @@ def _reports(
         kernels = result.kernels
         if device is not None and len(devices) > 1:
             kernels = analysis.kernels_of(device.device)
-        profile = msgspec.structs.replace(
-            profile_of(result, _text(path), device),
-            operators=result.operators[:num_rows],
-            kernels=kernels[:num_rows],
-        )
+        profile = profile_of(result, _text(path), device, kernels=kernels, num_rows=num_rows)
         verdict = verdict_of(profile)
         losses = losses_of(profile)
         if result.window_source != "steps":

@@ -15,7 +15,7 @@ from .recording.store import DEVICES, read_record, read_samples, write_whole
 
 SUFFIXES = {".html": "HTML", ".htm": "HTML", ".md": "Markdown", ".json": "JSON"}
 OURS = ("<!doctype html>\n<!-- batchadvisor report -->", "<!-- batchadvisor report -->",
-        '{\n "kind": ')  # fmt: skip
+        '{\n "kind": ', '{"$schema":"https://www.speedscope.app/')  # fmt: skip
 """What a file that this verb wrote begins with; anything else is not written over unasked."""
 
 
@@ -69,11 +69,19 @@ def comparison_of(
     from ..advisor.advise import advise
     from ..advisor.compare import compare
     from ..reports.builder.comparison import build_comparison
+    from ..reports.builder.growth import of_runs
+    from ..reports.builder.sizes.rows import size_rows
 
     records = (first[0], second[0])
-    comparison = compare(*records, *map(advise, records))
+    answers = (advise(first[0]), advise(second[0]))
+    names = _names(first[1], second[1])
+    rows = (size_rows(first[0], answers[0]), size_rows(second[0], answers[1]))
     return build_comparison(
-        comparison, report_of(*first), report_of(*second), _names(first[1], second[1])
+        compare(*records, *answers),
+        report_of(*first),
+        report_of(*second),
+        names,
+        of_runs(names, rows, answers),
     )
 
 

@@ -118,7 +118,7 @@ RULES = {
     "reports/builder/sizes": BUILDER,
     "reports/terminal": ({"rich"}, {*SHARED, *MODEL, "reports/words", "reports/terminal"}),
     "reports/markdown": (set(), {*MODEL, "reports/words", "reports/markdown"}),
-    "reports/data": ({"msgspec"}, {*MODEL}),
+    "reports/data": ({"msgspec"}, {*SHARED, *MODEL}),
     "reports/events": ({"tensorboard"}, {*SHARED, *MODEL, "reports/events"}),
     "reports/html": ({"msgspec", "jinja2"}, {*SHARED, *MODEL, "reports/words", "reports/html"}),
     "reports/board": (

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import kineto_names as vocabulary
-from .columns import Activities, Ranges
+from .columns import Activities, BackwardLinks, Ranges
 from .event import Event, lenient_args
 from .intervals import Ints
 
@@ -88,18 +88,25 @@ class Builder:
         self.num_broken = 0
         self.unread: dict[tuple[str, Any], Unread] = {}
         self.names: defaultdict[str, int] = defaultdict(itertools.count().__next__)
+        self.python_names: defaultdict[str, int] = defaultdict(itertools.count().__next__)
         self.threads: defaultdict[tuple[Any, Any], int] = defaultdict(itertools.count().__next__)
-        self._groups = {kind: _Group() for kind in ("gpu", "launch", "operator", "annotation")}
+        kinds = ("gpu", "launch", "operator", "annotation", "python", "forward", "backward")
+        self._groups = {kind: _Group() for kind in kinds}
+        self._hosts: set[Any] = set()
 
     def add(self, events: Sequence[Event]) -> None:
         """Takes the events of a chunk."""
         gpu: list[Event] = []
-        by_kind: dict[str, list[Event]] = {"launch": [], "operator": [], "annotation": []}
+        by_kind: dict[str, list[Event]] = {
+            kind: [] for kind in ("launch", "operator", "annotation", "python")
+        }
+        links: dict[str, list[Event]] = {"s": [], "f": []}
         place: dict[str, Callable[[Event], None]] = dict.fromkeys(vocabulary.GPU_KINDS, gpu.append)
         for categories, kind in (
             (vocabulary.LAUNCH_CATEGORIES, "launch"),
             (vocabulary.OPERATOR_CATEGORIES, "operator"),
             (vocabulary.ANNOTATION_CATEGORIES, "annotation"),
+            ((vocabulary.PYTHON_CATEGORY,), "python"),
         ):
             place.update(dict.fromkeys(categories, by_kind[kind].append))
         get = place.get
@@ -113,6 +120,8 @@ class Builder:
                     append(event)
                 elif event.cat not in known:
                     self._drop(event)
+            elif event.cat in vocabulary.BACKWARD_LINKS and event.ph in links:
+                links[event.ph].append(event)
         self.num_events += len(events)
         self.num_complete += complete
         for kind, members in by_kind.items():
@@ -120,6 +129,9 @@ class Builder:
                 self._add_ranges(kind, members)
         if gpu:
             self._add_gpu(gpu)
+        for ph, kind in (("s", "forward"), ("f", "backward")):
+            if links[ph]:
+                self._add_links(kind, links[ph])
 
     def _drop(self, event: Event) -> None:
         key = event.cat, event.pid if isinstance(event.pid, int | str) else None
@@ -137,7 +149,7 @@ class Builder:
         kinds = dict.fromkeys(
             category for category, _ in self.unread if vocabulary.is_unread_device(category)
         )
-        hosts = {pid for pid, _ in self.threads}
+        hosts = self._hosts
         other = [
             unread
             for (category, pid), unread in self.unread.items()
@@ -156,13 +168,29 @@ class Builder:
         if kind == "launch":
             args = _decode(_LAUNCH_BATCH, _LaunchArgs, [event.args for event in events])
             correlation = np.array([arg.correlation for arg in args], np.int64)
-        names = self.names
+        if kind == "python":
+            known, short = self.python_names, vocabulary.without_address
+            name = np.array([known[short(event.name)] for event in events], np.int32)
+        else:
+            names = self.names
+            name = np.array([names[event.name] for event in events], np.int32)
+        thread = self._thread_numbers(events)
+        if kind != "python":  # the tracer gives a thread that it cannot tell the process 0
+            pids = list(self.threads)
+            self._hosts.update(pids[number][0] for number in np.unique(thread).tolist())
         self._groups[kind].extend(
-            start_ns=start,
-            end_ns=end,
-            name=np.array([names[event.name] for event in events], np.int32),
+            start_ns=start, end_ns=end, name=name, thread=thread, correlation=correlation
+        )
+
+    def _add_links(self, kind: str, events: list[Event]) -> None:
+        times, valid = nanoseconds([event.ts for event in events])
+        numbers = [event.id if isinstance(event.id, int) else -1 for event in events]
+        valid &= np.array([0 <= number <= _MOST_INT64 for number in numbers], bool)
+        events = list(itertools.compress(events, valid.tolist()))
+        self._groups[kind].extend(
+            ns=times[valid],
+            id=np.array(list(itertools.compress(numbers, valid.tolist())), np.int64),
             thread=self._thread_numbers(events),
-            correlation=correlation,
         )
 
     def _thread_numbers(self, events: list[Event]) -> npt.NDArray[np.int32]:
@@ -222,6 +250,27 @@ class Builder:
             name=group.column("name", np.int32),
             thread=group.column("thread", np.int32),
             correlation=correlation,
+        )
+
+    def backward_links(self) -> BackwardLinks:
+        """Both ends of the links that have both; the builder forgets them."""
+        ends = []
+        for kind in ("forward", "backward"):
+            group = self._groups[kind]
+            own = group.column("id", np.int64), group.column("ns", np.int64)
+            ends.append((*own, group.column("thread", np.int32)))
+        (ids, forward, forward_thread), (targets, backward, backward_thread) = ends
+        order = np.argsort(ids, kind="stable")
+        index = np.searchsorted(ids[order], targets)
+        hit = index < len(order)
+        hit[hit] = ids[order][index[hit]] == targets[hit]
+        source = order[index[hit]]
+        sort = np.argsort(backward[hit], kind="stable")
+        return BackwardLinks(
+            forward_ns=forward[source][sort],
+            forward_thread=forward_thread[source][sort],
+            backward_ns=backward[hit][sort],
+            backward_thread=backward_thread[hit][sort],
         )
 
     def host_ranges(self) -> tuple[Ranges, Ranges]:

@@ -46,6 +46,10 @@ class Ranges(Columns, frozen=True, kw_only=True):
             **{field: getattr(self, field)[rows] for field in self.__struct_fields__},
         )
 
+    def renamed(self, offset: int) -> Ranges:
+        """The same rows with names so many numbers higher."""
+        return msgspec.structs.replace(self, name=self.name + np.int32(offset))
+
     def join(self, other: Ranges) -> Ranges:
         """The rows of both."""
         return Ranges(
@@ -96,6 +100,23 @@ class Activities(Columns, frozen=True, kw_only=True):
         return Activities(
             **{field: getattr(self, field)[rows] for field in self.__struct_fields__},
         )
+
+
+class BackwardLinks(Columns, frozen=True, kw_only=True):
+    """Which part of the backward pass belongs to which operator of the forward one.
+
+    Attributes:
+        forward_ns, backward_ns: where both begin; sorted by the latter.
+        forward_thread, backward_thread: numbers in `Trace.threads`.
+    """
+
+    forward_ns: Ints
+    forward_thread: Numbers
+    backward_ns: Ints
+    backward_thread: Numbers
+
+    def __len__(self) -> int:
+        return len(self.forward_ns)
 
 
 class DeviceProperties(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,6 +189,9 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         launches: calls of the runtime and driver API.
         operators: CPU operators.
         annotations: host annotations, profiler steps and DataLoader waits among them.
+        python: frames of Python; their `name` is a number in `python_names`. Empty where stacks
+            were not recorded.
+        backward: links between the two passes.
         names: texts of the `name` columns.
         threads: (process, thread) of the `thread` columns, as text.
         devices: properties, by device number.
@@ -183,6 +207,9 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     launches: Ranges
     operators: Ranges
     annotations: Ranges
+    python: Ranges
+    python_names: tuple[str, ...]
+    backward: BackwardLinks
     names: tuple[str, ...]
     threads: tuple[tuple[str, str], ...]
     devices: dict[int, DeviceProperties]

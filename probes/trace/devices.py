@@ -47,6 +47,9 @@ class Device:
         properties: what the trace says of the GPU.
         flags: what the trace's names say.
         waits: when the host waited for the device.
+
+    Attributes:
+        rows: of its activities among those of all GPUs.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Device:
         rows = np.flatnonzero(activities.device == number)
         order = rows[np.lexsort((activities.end_ns[rows], activities.start_ns[rows]))]
         self.number = number
+        self.rows = order
         self.properties = properties
         self.flags = flags
         self.waits = waits

@@ -23,6 +23,7 @@ class Event(msgspec.Struct, gc=False):
     ts: msgspec.Raw = _MISSING_TIME
     dur: msgspec.Raw = _MISSING_TIME
     args: msgspec.Raw = _NOTHING
+    id: Any = None
 
 
 def lenient_args(text: bytes, kind: type[_Args]) -> _Args:

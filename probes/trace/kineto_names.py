@@ -8,6 +8,7 @@ ones. All rules that look at a name stand here and nowhere else.
 from __future__ import annotations
 
 import re
+import sys
 from typing import Final
 
 EVENT_KEYS: Final = "ph|cat|name|pid|tid|ts|dur|args|id|bp|s|tts|tdur|cname|sf|stack|scope|id2"
@@ -41,10 +42,14 @@ _DEVICE_CATEGORY = re.compile(r"[a-z0-9]+_(?:ccp_)?(?:runtime|driver|op|events|i
 
 OPERATOR_CATEGORIES: Final = frozenset({"cpu_op", "Operator"})
 ANNOTATION_CATEGORIES: Final = frozenset({"user_annotation"})
+PYTHON_CATEGORY: Final = "python_function"
+"""Frames of Python, recorded `with_stack=True`."""
+BACKWARD_LINKS: Final = frozenset({"fwdbwd", "forward_backward"})
+"""Flows from a forward operator (`ph: "s"`) to its part of the backward pass (`"f"`)."""
 
 DROPPED_CATEGORIES: Final = frozenset(
     {
-        "python_function", "gpu_user_annotation", "cuda_sync", "cuda_profiler_range", "overhead",
+        "gpu_user_annotation", "cuda_sync", "cuda_profiler_range", "overhead",
         "Trace", "cpu_instant_event", "user_defined", "hardware_counters", "collective_comm",
         "fwdbwd", "forward_backward", "ac2g", "async_cpu_to_gpu", "async", "launch", "async_gpu",
     }
@@ -88,6 +93,16 @@ _NO_TENSOR_CORES = re.compile(
 _UNKNOWN_TENSOR_CORES = re.compile(
     r"^(?:triton|fused|Cijk_)|_kernel_?\d*$|cutlass|xmma|gemm|conv(?:olve)?[_0-9]", re.IGNORECASE
 )
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_PLACE = re.compile(r"(?P<file>[^()]+)\((?P<line>\d+)\): (?P<function>.+)")
+_MODULE = "nn.Module: "
+_OF_NO_INTEREST = re.compile(
+    r"torch/nn/modules/module\.py\(\d+\): (?:_wrapped)?_call_impl$"
+    r"|(?:^|/)batchadvisor/(?:probes|callback|records|session)/[\w/]+\.py\(\d+\): "
+)
+_INSTANCE = re.compile(r"_\d+$")
+_INSTALLED = re.compile(r".*/(?:site-packages|dist-packages|python\d[\d.]*)/")
+_NOT_THE_MODEL = frozenset({"torch", "batchadvisor", *sys.stdlib_module_names})
 _NATIVE = re.compile(r"at::native|nccl")
 
 
@@ -173,6 +188,43 @@ def uses_tensor_cores(name: str) -> bool | None:
     if _TENSOR_CORES.search(name):
         return True
     return None if _UNKNOWN_TENSOR_CORES.search(name) and not _NATIVE.search(name) else False
+
+
+def without_address(name: str) -> str:
+    """The name of a Python frame without the address of its object, which no other one shares."""
+    return _ADDRESS.sub("", name) if " at 0x" in name else name
+
+
+def place_of(frame: str) -> tuple[str, int, str] | None:
+    """File, line and function of a Python frame; `None` of builtins and modules.
+
+    The line is where the function begins: the profiler's tracer sees a frame when it is entered.
+    Of frames that were open when it started, it is the line that ran.
+    """
+    found = _PLACE.fullmatch(frame)
+    return None if found is None else (found["file"], int(found["line"]), found["function"])
+
+
+def is_of_the_model(frame: str) -> bool:
+    """Whether a Python frame is neither torch's, nor ours, nor of Python's own library.
+
+    Libraries of models count: the line in transformers says more than the call of it in the script.
+    """
+    place = place_of(frame)
+    if place is None or place[0].startswith("<frozen"):
+        return False
+    file = _INSTALLED.sub("", place[0].replace("\\", "/"))
+    return file.partition("/")[0].removesuffix(".py") not in _NOT_THE_MODEL
+
+
+def is_of_no_interest(frame: str) -> bool:
+    """Whether a Python frame is one of ours, or of torch's between a module and its `forward`."""
+    return _OF_NO_INTEREST.search(frame) is not None
+
+
+def module_of(frame: str) -> str:
+    """`Linear` where a Python frame calls a module, `nn.Module: Linear_3`; empty if not."""
+    return _INSTANCE.sub("", frame[len(_MODULE) :]) if frame.startswith(_MODULE) else ""
 
 
 def copy_direction(name: str) -> str:

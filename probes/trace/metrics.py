@@ -6,6 +6,7 @@ what the names promise, and the corrected ones elsewhere; `results` states each.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from .event import whole_number
 from .gaps import HostCalls, blocking_calls
 from .health import health_of
 from .intervals import IntervalSet
+from .launchers import Host, Places
 from .reader import read_trace
 from .results import DeviceMetrics, StepMetrics, TraceMetrics, WindowSource
 from .steps import UNKNOWN, HostSteps, launch_calls
@@ -167,6 +169,7 @@ class Analysis:
             fault=self.health.fault,
             unrecorded=self.health.doubt,
             num_unlaunched=int((self.launched == UNKNOWN).sum()),
+            stacks=len(trace.python) > 0,
             losses=trace.losses,
             unavailable=self.unavailable,
         )
@@ -247,27 +250,61 @@ class Analysis:
             )
         return tuple(metrics)
 
+    @functools.cached_property
+    def host(self) -> Host:
+        """What the host was in."""
+        return Host(self.trace)
+
+    @functools.cached_property
+    def launched_from(self) -> Places:
+        """Where each activity of the GPUs was launched from."""
+        return self.host.of_launches(self.trace.gpu)
+
     def _operators(self, start: int, end: int) -> tuple[OperatorTime, ...]:
-        ranges = self.trace.operators
+        ranges, names, nesting = self.trace.operators, self.trace.names, self.host.operators
         inside = (ranges.start_ns >= start) & (ranges.start_ns < max(end, start + 1))
-        ranges = ranges if inside.all() else ranges.select(inside)
-        return tables.operator_table(ranges, self.trace.names)
+        times = nesting.self_times()
+        callers: tables.LaunchersOf = tables.nobody
+        if len(self.trace.python):
+            listed = np.flatnonzero(inside[nesting.order])
+            rows = nesting.order[listed]
+            callers = self.host.launchers(
+                self.host.of_operators().select(listed), ranges.name[rows], times[rows]
+            )
+        return tables.operator_table(
+            ranges.name[inside], times[inside], names, self._device_times(start, end), callers
+        )
+
+    def _device_times(self, start: int, end: int) -> intervals.Ints | None:
+        """Of each operator's name, time of the GPU's work in the window that was launched in it."""
+        gpu, operator = self.trace.gpu, self.launched_from.operator
+        if not self.devices:
+            return None
+        known = (operator >= 0) & (gpu.end_ns > start) & (gpu.start_ns < end)
+        nesting = self.host.operators
+        total = np.zeros(len(self.trace.names), np.int64)
+        own = nesting.ranges.name[nesting.order[operator[known]]]
+        np.add.at(total, own, (gpu.end_ns - gpu.start_ns)[known])
+        return total
 
     def _kernels(self, start: int, end: int, devices: Sequence[Device]) -> tuple[KernelTime, ...]:
-        names, durations, occupancy = [], [], []
+        names, durations, occupancy, numbers = [], [], [], []
         for device in devices:
             own = device.activities
             rows = (own.kind == vocabulary.KERNEL) & (own.end_ns > start) & (own.start_ns < end)
             names.append(own.name[rows])
             durations.append((own.end_ns - own.start_ns)[rows])
             occupancy.append(device.occupancy[rows])
+            numbers.append(device.rows[rows])
         if not devices:
             return ()
+        name, duration = np.concatenate(names), np.concatenate(durations)
         return tables.kernel_table(
-            np.concatenate(names),
-            np.concatenate(durations),
+            name,
+            duration,
             np.concatenate(occupancy),
             self.trace.names,
+            self.host.launchers(self.launched_from.select(np.concatenate(numbers)), name, duration),
         )
 
 

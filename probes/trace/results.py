@@ -139,6 +139,7 @@ class TraceMetrics(Record, frozen=True, kw_only=True):
         fault, unrecorded: why the trace carries no verdict on a device that the script surely used,
             as a kind and in words; empty if it does.
         num_unlaunched: GPU activities whose launch is not in the trace.
+        stacks: whether the trace holds Python's stacks.
         losses: what could not be read of the file.
     """
 
@@ -164,5 +165,6 @@ class TraceMetrics(Record, frozen=True, kw_only=True):
     fault: TraceFault = ""
     unrecorded: str = ""
     num_unlaunched: int = 0
+    stacks: bool = False
     losses: Losses = Losses()
     unavailable: dict[str, str] = msgspec.field(default_factory=dict)

@@ -96,15 +96,24 @@ class LaunchCalls(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def launch_calls(gpu: Activities, launches: Ranges) -> LaunchCalls:
-    """The calls that launched the activities."""
+def launch_rows(gpu: Activities, launches: Ranges) -> Ints:
+    """The row of the call that launched each activity, the first of several; -1 if unknown."""
     rows = np.flatnonzero(launches.correlation >= 0)
     rows = rows[np.lexsort((launches.start_ns[rows], launches.correlation[rows]))]
     correlation = launches.correlation[rows]
     index = np.searchsorted(correlation, gpu.correlation)
     hit = (index < len(rows)) & (gpu.correlation >= 0)
     hit[hit] = correlation[index[hit]] == gpu.correlation[hit]
-    call = rows[index[hit]]
+    calls = np.full(len(gpu), -1, np.int64)
+    calls[hit] = rows[index[hit]]
+    return calls
+
+
+def launch_calls(gpu: Activities, launches: Ranges) -> LaunchCalls:
+    """The calls that launched the activities."""
+    call = launch_rows(gpu, launches)
+    hit = call >= 0
+    call = call[hit]
     began, returned = (np.full(len(gpu), UNKNOWN, np.int64) for _ in range(2))
     name = np.full(len(gpu), -1, np.int64)
     began[hit], returned[hit] = launches.start_ns[call], launches.end_ns[call]

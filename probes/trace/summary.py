@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...records import DeviceShare, IdleShares, Profile
+from ...records import DeviceShare, IdleShares, KernelTime, Profile
 from .metrics import NO_GPU, analyse_file
 from .results import DeviceMetrics, TraceMetrics
 
-NUM_ROWS = 10
+NUM_ROWS = 50
+"""Operators and kernels that a record lists of a profiled window."""
 
 _SAME_NAME = (
     "busy_pct",
@@ -60,7 +61,12 @@ def summarise(path: Path | str, trace_name: str) -> Profile:
 
 
 def profile_of(
-    metrics: TraceMetrics, trace_name: str | None, device: DeviceMetrics | None = None
+    metrics: TraceMetrics,
+    trace_name: str | None,
+    device: DeviceMetrics | None = None,
+    *,
+    kernels: Sequence[KernelTime] | None = None,
+    num_rows: int = NUM_ROWS,
 ) -> Profile:
     """The summary of an analysed trace.
 
@@ -68,7 +74,10 @@ def profile_of(
         metrics: of the trace.
         trace_name: what the record calls it.
         device: the GPU to describe; the busiest if not given.
+        kernels: all of that GPU; those of all GPUs if not given.
+        num_rows: operators and kernels that are listed.
     """
+    kernels = metrics.kernels if kernels is None else kernels
     device = device or busiest(metrics.devices)
     unavailable: dict[str, str] = {
         field: metrics.unavailable[field]
@@ -101,8 +110,13 @@ def profile_of(
         fault=metrics.fault,
         unrecorded=metrics.unrecorded,
         copies=() if device is None else device.copies,
-        operators=metrics.operators[:NUM_ROWS],
-        kernels=metrics.kernels[:NUM_ROWS],
+        operators=metrics.operators[:num_rows],
+        kernels=tuple(kernels[:num_rows]),
+        operators_s=sum(operator.self_s for operator in metrics.operators),
+        num_operators=len(metrics.operators),
+        kernels_s=sum(kernel.total_s for kernel in kernels),
+        num_kernels=len(kernels),
+        stacks=metrics.stacks,
         devices=shares(metrics.devices),
         losses=f"the trace is damaged: {metrics.losses}" if metrics.losses.any else "",
         unavailable=unavailable,

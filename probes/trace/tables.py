@@ -2,84 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final, Literal, TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 
-from ...records import CallTime, KernelTime, OperatorTime
+from ...records import CallTime, KernelTime, Launcher, OperatorTime
+from . import kineto_names as vocabulary
 from .columns import Ranges
 from .intervals import Floats, Ints, clip_any, length, union
 
 LONG_CALLS = 0.20
 """Share of the window from which on calls of the GPU's API are named."""
 
-_BLOCK = 1 << 15
+
+_TENSOR_CORES: Final[dict[bool | None, Literal["yes", "no", "cannot tell"]]] = {
+    True: "yes",
+    False: "no",
+    None: "cannot tell",
+}
+
+LaunchersOf: TypeAlias = Callable[[int], tuple[tuple[Launcher, ...], int]]
+"""By the number of a name: the first launchers of what bears it, and how many there are."""
 
 
-def self_times(ranges: Ranges) -> Ints:
-    """Time of each range that no range nested in it covers, nanoseconds.
-
-    Nesting is per thread. A range that begins inside another and outlasts it is cut at the
-    other's end.
-    """
-    order = np.lexsort((-ranges.end_ns, ranges.start_ns, ranges.thread))
-    starts, ends = ranges.start_ns[order], ranges.end_ns[order]
-    parents = _parents(starts, ends, ranges.thread[order])
-    nested = np.flatnonzero(parents >= 0)
-    outer = parents[nested]
-    remaining = ends - starts
-    np.subtract.at(remaining, outer, np.minimum(ends[nested], ends[outer]) - starts[nested])
-    times = np.empty(len(order), np.int64)
-    times[order] = np.maximum(remaining, 0)
-    return times
+def nobody(_: int) -> tuple[tuple[Launcher, ...], int]:
+    """Where nothing is known of it."""
+    return (), 0
 
 
-def _parents(starts: Ints, ends: Ints, threads: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Row of the innermost range around each range, -1 if there is none.
-
-    Rows are sorted by thread, start and falling end. Only a block of them is unpacked at a time:
-    a number costs eight times as much memory as an object.
-    """
-    parents = np.empty(len(starts), np.int32)
-    open_ends: list[int] = []
-    open_rows: list[int] = []
-    current = None
-    row = 0
-    for block in range(0, len(starts), _BLOCK):
-        rows = slice(block, block + _BLOCK)
-        indices: list[int] = []
-        for thread, start, end in zip(
-            threads[rows].tolist(), starts[rows].tolist(), ends[rows].tolist(), strict=True
-        ):
-            if thread != current:
-                current = thread
-                open_ends.clear()
-                open_rows.clear()
-            while open_ends and open_ends[-1] <= start:
-                open_ends.pop()
-                open_rows.pop()
-            indices.append(open_rows[-1] if open_rows else -1)
-            open_ends.append(end)
-            open_rows.append(row)
-            row += 1
-        parents[rows] = indices
-    return parents
-
-
-def operator_table(operators: Ranges, names: tuple[str, ...]) -> tuple[OperatorTime, ...]:
+def operator_table(
+    name: npt.NDArray[np.int32],
+    self_time: Ints,
+    names: tuple[str, ...],
+    device_time: Ints | None = None,
+    callers: LaunchersOf = nobody,
+) -> tuple[OperatorTime, ...]:
     """CPU operators by self time, the most expensive first; ties by name.
 
     Args:
-        operators: the ranges to count.
-        names: texts of the ranges' `name`.
+        name: of each call, its number in `names`.
+        self_time: of each call, nanoseconds.
+        names: texts.
+        device_time: of each name, nanoseconds of the GPU's work launched in it; `None` without one.
+        callers: of each name.
     """
-    if len(operators) == 0:
-        return ()
     self_ns = np.zeros(len(names), np.int64)
-    np.add.at(self_ns, operators.name, self_times(operators))
-    calls = np.bincount(operators.name, minlength=len(names))
+    np.add.at(self_ns, name, self_time)
+    calls = np.bincount(name, minlength=len(names))
     rows = sorted(np.flatnonzero(calls).tolist(), key=lambda i: (-int(self_ns[i]), names[i]))
     return tuple(
-        OperatorTime(name=names[i], num_calls=int(calls[i]), self_s=int(self_ns[i]) / 1e9)
+        OperatorTime(
+            name=names[i],
+            num_calls=int(calls[i]),
+            self_s=int(self_ns[i]) / 1e9,
+            device_s=None if device_time is None else int(device_time[i]) / 1e9,
+            callers=(found := callers(i))[0],
+            num_callers=found[1],
+        )
         for i in rows
     )
 
@@ -121,6 +102,7 @@ def kernel_table(
     duration: Ints,
     occupancy: Floats,
     names: tuple[str, ...],
+    launchers: LaunchersOf = nobody,
 ) -> tuple[KernelTime, ...]:
     """GPU kernels by total time, the most expensive first; ties by name.
 
@@ -129,6 +111,7 @@ def kernel_table(
         duration: of each kernel, nanoseconds.
         occupancy: achieved occupancy of each kernel, percent, NaN if unknown.
         names: texts.
+        launchers: of each name.
     """
     total = np.zeros(len(names), np.int64)
     np.add.at(total, name, duration)
@@ -143,6 +126,9 @@ def kernel_table(
             num_calls=int(calls[i]),
             total_s=int(total[i]) / 1e9,
             occupancy_pct=float(weighted[i] / weight[i]) if weight[i] > 0 else None,
+            tensor_cores=_TENSOR_CORES[vocabulary.uses_tensor_cores(names[i])],
+            launchers=(found := launchers(i))[0],
+            num_launchers=found[1],
         )
         for i in rows
     )

@@ -7,7 +7,7 @@ import msgspec
 from ...records import Comparison, Difference, Spread
 from ...units import format_bytes, rate_name
 from ..chart import Chart
-from ..report import Column, ComparisonReport, Report, Row, Table
+from ..report import Column, ComparisonReport, LongTable, Report, Row, Table
 from ..words.wording import clean, measured, pad_digits
 from .charts.timelines import overlay
 
@@ -27,12 +27,17 @@ OVERLAID = ("throughput", "memory", "shares", "energy")
 
 
 def build_comparison(
-    comparison: Comparison, before: Report, after: Report, names: tuple[str, str]
+    comparison: Comparison,
+    before: Report,
+    after: Report,
+    names: tuple[str, str],
+    grown: tuple[LongTable, ...] = (),
 ) -> ComparisonReport:
     """Both reports and what `advisor.compare` found between them.
 
     Args:
         names: of the two runs, to tell them apart.
+        grown: what changed in the profiled steps.
     """
     names = (clean(names[0]), clean(names[1]))
     return ComparisonReport(
@@ -47,6 +52,7 @@ def build_comparison(
             for key in OVERLAID
             if (chart := _chart(key, before, after, names, comparison)) is not None
         ),
+        grown=grown,
         before=before,
         after=after,
     )

@@ -10,14 +10,26 @@ import msgspec
 from ...records import Advice, LoaderInfo, Profile, RunRecord
 from ...units import rate_name
 from ..chart import BATCH, Chart
-from ..report import DeviceSection, Fact, Finding, LimitText, Report, Size, Table, TailSection
+from ..report import (
+    DeviceSection,
+    Fact,
+    Finding,
+    LimitText,
+    LongTable,
+    Report,
+    Size,
+    Table,
+    TailSection,
+    TraceFile,
+)
 from ..sizes import SizeRow
 from ..words.outcomes import spoken
 from ..words.wording import change_text, clean, evidence_text
-from . import observed
+from . import growth, observed
 from .charts.breakdown import breakdown
 from .charts.sweep import sweep_charts
 from .charts.timelines import overlay, timelines
+from .hot import hot_row, hot_tables, window_of
 from .ranks import rank_charts, rank_table
 from .sections.circumstances import circumstances, sureness
 from .sections.distribution import distribution_rows
@@ -32,8 +44,10 @@ from .sections.tokens import token_facts, token_reasons
 from .sections.training import training_rows
 from .sizes.columns import sizes_table
 from .sizes.rows import size_rows
-from .sizes.tables import hot_table, plain_table
+from .sizes.tables import plain_table
 
+MOST_OF_SEVERAL = 8
+"""Kernels and operators of each device that are listed where a run has several."""
 UNFINISHED = {
     "running": "This run has not finished: the record was read while it was being written, or the "
     "run was killed.",
@@ -156,7 +170,14 @@ def _device(
     num_devices: int = 1,
 ) -> DeviceSection:
     rows = size_rows(record, advice)
-    hot, hot_size = hot_table(rows, advice)
+    hot = hot_row(rows, advice)
+    # The page of many devices stays small.
+    most = None if num_devices <= 1 else MOST_OF_SEVERAL
+    tables: tuple[LongTable | None, ...] = ()
+    if hot is not None and hot.profile is not None:
+        where = f" at batch size {hot.batch_size}"
+        tables = hot_tables(hot.profile, window_of(hot), where, most)
+    first, second = (*tables, None, None)[:2]
     return DeviceSection(
         name=clean(name),
         headline=clean(advice.headline),
@@ -166,9 +187,18 @@ def _device(
         timelines=timelines(
             samples, num_devices, {trial.ordinal: trial.batch_size for trial in record.trials}
         ),
-        hot=hot,
-        hot_size=hot_size,
+        hot=first,
+        hot_size=None if hot is None else hot.batch_size,
+        operators=second if most is None else None,
+        grown=growth.of_sizes(rows, advice) if most is None else (),
+        trace=_trace(hot) if most is None else None,
     )
+
+
+def _trace(row: SizeRow | None) -> TraceFile | None:
+    if row is None or row.profile is None or row.profile.trace is None:
+        return None
+    return TraceFile(path=row.profile.trace, batch_size=row.batch_size, stacks=row.profile.stacks)
 
 
 def _on_axis(chart: Chart, record: RunRecord) -> Chart:

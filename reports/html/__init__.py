@@ -9,8 +9,8 @@ from pathlib import Path
 
 ASSETS = Path(__file__).parent / "assets"
 """uPlot (`uplot/`, with its licence), what draws charts with it, `report.css`."""
-SCRIPTS = ("uplot/uPlot.iife.min.js", "chart_marks.js", "charts.js")
-"""What a page with live charts runs, in this order."""
+SCRIPTS = ("uplot/uPlot.iife.min.js", "chart_marks.js", "charts.js", "tables.js")
+"""What a page with live charts and long tables runs, in this order."""
 
 
 def asset(name: str) -> str:

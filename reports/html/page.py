@@ -18,7 +18,8 @@ import msgspec
 from ..chart import Chart
 from ..report import ComparisonReport, DeviceSection, Report
 from ..words.compared import not_compared
-from . import ASSETS, SCRIPTS, asset
+from ..words.flames import kinds_of, notes_of, title_of
+from . import ASSETS, SCRIPTS, asset, flame
 from .blocks import WIDTH as BLOCKS_WIDTH
 from .blocks import picture
 from .frame import HEIGHT, WIDTH
@@ -29,6 +30,7 @@ UNUSED = {"title", "notes", "key"}
 """Fields of a chart that its script does not need, since the page shows them beside it."""
 START = """
 (function () {
+  BatchAdvisorTables.enhance(document);
   var start = function () {
     BatchAdvisorCharts.enhance(JSON.parse(document.getElementById("charts").textContent));
   };
@@ -132,6 +134,12 @@ def environment(*first: Path) -> jinja2.Environment:
         "chart_height": HEIGHT,
         "blocks_width": BLOCKS_WIDTH,
         "zip": zip,
+        "flame_picture": flame.picture,
+        "flame_width": flame.WIDTH,
+        "flame_row": flame.ROW,
+        "flame_title": title_of,
+        "flame_notes": notes_of,
+        "flame_kinds": kinds_of,
     }
     templates.globals.update(helpers)
     return templates

@@ -8,8 +8,11 @@ from collections.abc import Sequence
 
 from ..report import ComparisonReport, Fact, MemorySection, Report, SplitSection, Table
 from ..words.compared import not_compared
+from ..words.wording import plural
 
 MARK = "<!-- batchadvisor report -->"
+MOST_ROWS, MOST_GROWN = 10, 2
+"""Rows of a long table that are shown, and tables of what grew."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$@!&:])")
 _LIST = re.compile(r"^(\d*)([-+.)=])(?=\s|$)")
 """Marks that would open a list at the start of a line: `- `, `1. `."""
@@ -75,8 +78,9 @@ def _run(report: Report) -> list[str]:
         lines += table_lines(device.table)
     lines += _explained(report)
     for device in report.devices:
-        if device.hot is not None:
-            lines += folded(device.hot.title, table_lines(device.hot))
+        for listed in (device.hot, device.operators, *device.grown[:MOST_GROWN]):
+            if listed is not None:
+                lines += folded(listed.title, table_lines(first_rows(listed)))
     lines += folded("This run", facts_lines(report.identity))
     return lines
 
@@ -152,11 +156,27 @@ def _comparison(report: ComparisonReport) -> list[str]:
     lines += [part for text in report.cautions for part in (f"> {escape(text)}", "")]
     lines += ["#### The two runs", "", *table_lines(report.circumstances)]
     lines += ["#### Size by size", "", *table_lines(report.table)]
+    for listed in report.grown:
+        lines += folded(listed.title, table_lines(first_rows(listed)))
     return lines
 
 
 def facts_lines(facts: Sequence[Fact]) -> list[str]:
     return [f"- {escape(fact.label)}: {escape(fact.text)}" for fact in facts]
+
+
+def first_rows(table: Table) -> Table:
+    """The first rows of a long table."""
+    left = len(table.rows) - MOST_ROWS
+    if left <= 0:
+        return table
+    note = f"{plural(left, 'further row')} in the HTML and JSON reports."
+    return Table(
+        title=table.title,
+        columns=table.columns,
+        rows=table.rows[:MOST_ROWS],
+        notes=(note, *table.notes),
+    )
 
 
 def table_lines(table: Table) -> list[str]:

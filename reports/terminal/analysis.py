@@ -14,7 +14,7 @@ from ...records import (
     CallTime,
     Collectives,
     Copies,
-    KernelTime,
+    Launcher,
     Profile,
     StepTimes,
     TraceReport,
@@ -27,6 +27,10 @@ from ..words.wording import evidence_text, percent, plural, share_of
 from .page import Page
 
 UNKNOWN = "-"
+WIDE = 120
+"""Columns from which on it is shown where kernels and operators come from."""
+MOST_ORIGIN = 28
+TENSOR_CORES = {"yes": "yes", "no": "no", "cannot tell": "?", "": UNKNOWN}
 WORTH_A_COLUMN = 1.0
 """Percent lost to synchronisation, in any trace, from which on all show it."""
 LEGEND = {
@@ -272,27 +276,49 @@ def _steps(page: Page, steps: Sequence[StepTimes]) -> None:
 def _kernels(page: Page, profile: Profile, name: str, number: int) -> None:
     if profile.kernels:
         page.heading(f"Kernels of {name}")
-        kernels: Sequence[KernelTime] = profile.kernels[:number]
+        kernels = profile.kernels[:number]
+        whole = profile.kernels_s or 0.0
         columns = {
             "time": [format_seconds(kernel.total_s) for kernel in kernels],
+            "%": [share_of(kernel.total_s, whole) for kernel in kernels],
             "calls": [str(kernel.num_calls) for kernel in kernels],
+            "mean": [_mean(kernel.total_s, kernel.num_calls) for kernel in kernels],
             "occup.": [_cell(kernel.occupancy_pct) for kernel in kernels],
+            "tensor": [TENSOR_CORES[kernel.tensor_cores] for kernel in kernels],
         }
-        texts = [kernel.name for kernel in kernels]
+        origins = [_origin(page, kernel.launchers, "operator") for kernel in kernels]
+        texts = [kernel.name.removeprefix("void ") for kernel in kernels]
     else:
         page.heading(f"CPU operators of {name}")
         operators = profile.operators[:number]
-        columns = {
-            "time": [format_seconds(operator.self_s) for operator in operators],
-            "calls": [str(operator.num_calls) for operator in operators],
-        }
-        texts = [operator.name for operator in operators]
         if not operators:
             page.entry("none")
             return
+        whole = profile.operators_s or 0.0
+        columns = {
+            "time": [format_seconds(operator.self_s) for operator in operators],
+            "%": [share_of(operator.self_s, whole) for operator in operators],
+            "calls": [str(operator.num_calls) for operator in operators],
+            "mean": [_mean(operator.self_s, operator.num_calls) for operator in operators],
+        }
+        origins = [_origin(page, operator.callers, "line") for operator in operators]
+        texts = [operator.name for operator in operators]
+    columns = {title: cells for title, cells in columns.items() if set(cells) - {UNKNOWN}}
+    if page.width >= WIDE and any(origins):
+        columns["from"] = [origin or UNKNOWN for origin in origins]
     room = page.width - sum(max(map(len, [t, *c])) + GAP for t, c in columns.items()) - GAP
     columns["name"] = [_cut(page.safe(text), max(room, 12)) for text in texts]
-    add_columns(page, columns, left=("name",))
+    add_columns(page, columns, left=("name", "from"))
+
+
+def _mean(total_s: float, num_calls: int) -> str:
+    return format_seconds(total_s / num_calls) if num_calls else UNKNOWN
+
+
+def _origin(page: Page, launchers: Sequence[Launcher], field: str) -> str:
+    """The operator or the line that most of the time comes from."""
+    text: str = getattr(launchers[0], field) if launchers else ""
+    return _cut(page.safe(text.rpartition("/")[2]), MOST_ORIGIN)
 
 
 def _cut(text: str, room: int) -> str:

@@ -27,7 +27,7 @@ SWITCH_S = 2e-4
 """Threads take turns so often while a log directory is listed."""
 MAX_KEPT = 256
 """Entries that are kept after they were read; a record takes some 100 KiB, a summary less."""
-NUM_ROWS = 20
+NUM_ROWS = 50
 """Rows of the tables of kernels and operators."""
 
 
@@ -89,11 +89,13 @@ class Board:
         Raises:
             UsageError: its folder is gone, or no device was measured.
         """
+        from ..flames import with_flames
         from ..report import devices_report_of, report_of
 
         folder = self.folder(shown.entry.key)
         if shown.record is not None:
-            return report_of(shown.record, folder)
+            with self._reading:  # one at a time: a trace can be large
+                return with_flames(report_of(shown.record, folder), folder)
         report = devices_report_of(folder)
         if report is None:
             raise UsageError(f"{folder} holds no run any more.")
@@ -196,7 +198,9 @@ def _traces(place: Place) -> Shown:
     from ..analyze import analyze
 
     try:
-        analysis = analyze(tuple(place.files.values()), num_kernels=NUM_ROWS, lenient=True)
+        analysis = analyze(
+            tuple(place.files.values()), num_kernels=NUM_ROWS, lenient=True, flames=True
+        )
     except BatchAdvisorError as error:
         return Shown(entry=place.entry, problem=str(error))
     return Shown(entry=place.entry, analysis=analysis)

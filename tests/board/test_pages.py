@@ -1,14 +1,21 @@
 """What stands on the tab's pages, as data: the summary, traces of others, runs side by side."""
 
+import html
+
 import msgspec
 import pytest
 from batchadvisor.records import Counters, IdleShares, Profile
+from batchadvisor.records.board import Entry
+from batchadvisor.reports import board
 from batchadvisor.reports.builder.board.compare import compare_page
 from batchadvisor.reports.builder.board.summary import Measured, summary
 from batchadvisor.reports.builder.board.traces import trace_page
 from batchadvisor.session.analyze import analyze
 
+from ..analyze import traces
 from ..reports import samples
+
+ENTRY = Entry(key="k", name="n", kind="traces", version="1", modified_s=0.0, traces=())
 
 
 def rows_of(table):
@@ -159,3 +166,100 @@ class TestCompare:
     def test_one_speed_alone(self):
         page = compare_page([("a", *samples.cpu()), ("b", *samples.nothing_fits())])
         assert page.headline.startswith("Fewer than two")
+
+
+class TestKernels:
+    def test_two_traces_side_by_side(self, recorded):
+        """ResNet-50 with 0 and with 4 workers: the same work on the GPU."""
+        files = sorted(recorded.glob("v100_torch19_resnet50_workers*"))
+        page = trace_page(analyze(files))
+        by_operator, by_kernel = page.grown
+        assert "by operator" in by_operator.title
+        assert "98.6 ms → 99.1 ms a step (x1.01)." in by_kernel.notes[0]
+        assert "grows" not in {column.title for column in by_kernel.columns}, "no size is known"
+
+    def test_the_folders_of_a_run_name_the_sizes(self, tmp_path):
+        for size in (16, 4, 8):
+            events = traces.training(kernel_us=float(size))
+            folder = tmp_path / f"traces/batch_size={size:04d}"
+            folder.mkdir(parents=True)
+            traces.save(folder / "w0t0.1.pt.trace.json", events)
+        page = trace_page(analyze([tmp_path]))
+        titles = [table.title for table in page.grown]
+        assert titles == [
+            "GPU time by kernel: batch_size=0004 → batch_size=0008",
+            "GPU time by kernel: batch_size=0008 → batch_size=0016",
+        ]
+        (row,) = page.grown[0].rows
+        assert row.cells[4:6] == ("x2.00", "with the batch")
+
+    def test_ranks_of_one_job_are_no_change(self, job):
+        _, page = job
+        assert page.grown == ()
+
+    def test_of_many_ranks_the_first_and_the_last_one_in_are_listed(self, tmp_path):
+        """64 ranks, for the last of which all others wait."""
+        for rank in range(64):
+            duration_us = 10.0 if rank == 63 else 1000.0
+            document = traces.rank_of(rank, [duration_us], world_size=64)
+            traces.save(tmp_path / f"rank{rank:02d}.json", document)
+        analysis = analyze([tmp_path])
+        assert analysis.collectives.straggler == 63
+        page = trace_page(analysis)
+        titles = [table.title for table in page.tables if table.title.startswith("Kernels of")]
+        assert len(titles) == 8
+        assert titles[-1] == "Kernels of rank63"
+        assert any("those of 56 other traces are left out" in note for note in page.notes)
+
+
+class TestBadTraces:
+    """What a page leaves out it says, whatever the trace."""
+
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            ("small/a100_alexnet_cuda_sync_no_steps.json.gz", "the trace has no steps"),
+            ("small/cpu_torch213_dataloader.pt.trace.json.gz", "the trace holds no GPU activity"),
+            ("small/malformed_truncated_json.json.gz", "the trace is damaged"),
+            ("small/malformed_truncated_gzip.json.gz", "the trace is damaged"),
+            ("small/malformed_torch213_unescaped_quotes.json", "mended"),
+            ("small/a100_triton_bogus_step_dur.json.gz", "one step"),
+        ],
+    )
+    def test_recorded(self, recorded, name, said):
+        page = trace_page(analyze([recorded / name], num_kernels=50, flames=True))
+        assert any(said in note for note in page.notes), page.notes
+        text = board.show_traces(ENTRY, page, viewer=False)
+        listed = [table for table in page.tables if table.title.startswith(("Kernels", "CPU op"))]
+        assert listed
+        for table in listed:
+            assert table.notes[0].startswith(
+                "Of the whole window" if said == "the trace has no steps" else "Of "
+            )
+            assert html.escape(table.title) in text
+
+    def test_stacks_make_flame_graphs_of_the_host(self, recorded):
+        path = recorded / "small/malformed_truncated_json.json.gz"
+        page = trace_page(analyze([path], flames=True))
+        ((name, flames),) = page.flames
+        assert name in page.tables[0].rows[0].cells[0]
+        assert [flame.of for flame in flames] == ["host"]
+        assert trace_page(analyze([path])).flames == (), "only where it is asked for"
+
+    def test_a_job_without_a_verdict_on_the_gpu_has_operators(self, tmp_path):
+        """Launches whose kernels were not recorded: nothing is said of kernels."""
+        events = traces.training(launched=True)
+        events = [event for event in events if event["cat"] != "kernel"]
+        events.append(traces.event("cpu_op", "aten::mm", 2, 50))
+        page = trace_page(analyze([traces.save(tmp_path / "a.json", events)]))
+        titles = [table.title for table in page.tables]
+        assert "CPU operators of a" in titles
+        assert not any(title.startswith("Kernels") for title in titles)
+
+    def test_why_no_occupancy_is_known(self, recorded):
+        path = recorded / "small/mi250_rocm62_minitoy_train.json.gz"
+        page = trace_page(analyze([path]))
+        table = next(table for table in page.tables if table.title.startswith("Kernels"))
+        assert "occupancy" not in {column.title for column in table.columns}
+        (note,) = (note for note in table.notes if note.startswith("Occupancy is not known"))
+        assert "no NVIDIA GPU" in note

@@ -7,9 +7,14 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
+from batchadvisor.reports.data import speedscope
+from batchadvisor.session.flames import stacks_of, with_flames
+from batchadvisor.session.report import report_of
 
+from ..trace.test_flames import check_speedscope
 from .driver import LIMIT_S
 
 LOAD = """
@@ -91,6 +96,36 @@ class TestTraces:
         for workers in runs.values():
             ((views),) = workers.values()
             assert {"overall", "operator", "trace"} <= set(views)
+
+
+def test_stacks_lead_to_the_lines_of_the_script(styled, tmp_path):
+    """Tables, flame graphs and speedscope's file of a run `--stacks`; none of a run without."""
+    result = styled("positional")
+    script = Path(result.record.script.path).name
+    for trial in profiled(result):
+        assert trial.profile.stacks
+        places = [place for one in trial.profile.operators for place in one.callers]
+        lines = {place.line.partition("(")[0] for place in places if place.line}
+        assert script in lines
+        assert not any("batchadvisor/" in line or line.startswith("torch/") for line in lines)
+        assert any(place.backward for place in places)
+    report = with_flames(report_of(result.record, result.run_folder), result.run_folder, tmp_path)
+    (section,) = report.devices
+    assert section.trace.href.startswith("./")
+    (host,) = section.flames
+    names = {frame.name for frame in host.frames}
+    assert any(name.startswith(f"{script}(") for name in names)
+    assert any(name.endswith("Backward0") for name in names)
+    stacks, _ = stacks_of(result.record, result.run_folder)
+    document = check_speedscope(speedscope.render(stacks, script))
+    assert script in {frame.get("file") for frame in document["shared"]["frames"]}
+
+    plain = styled("plain")
+    (section,) = with_flames(report_of(plain.record, plain.run_folder), plain.run_folder).devices
+    assert section.flames == ()
+    assert section.trace.problem == ""
+    assert all(place.line == "" for one in profiled(plain)[0].profile.operators
+               for place in one.callers)  # fmt: skip
 
 
 def test_tensorboard_shows_them(styled, tmp_path):

@@ -25,7 +25,7 @@ from .test_markdown import comparison
 
 EVERY = [samples.cpu, samples.gpu, samples.nothing_fits, samples.interrupted]
 BENCH = Path(__file__).parents[2] / "bench"
-MAX_BYTES = 400_000
+MAX_BYTES = 430_000
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from batchadvisor.probes.trace.metrics import analyse_file
+from batchadvisor.probes.trace.nesting import Nesting
 from batchadvisor.probes.trace.reader import read_trace
-from batchadvisor.probes.trace.tables import self_times
 
 A100 = {
     "id": 0, "name": "A100", "computeMajor": 8, "computeMinor": 0, "numSms": 100, "warpSize": 32,
@@ -248,7 +248,7 @@ def test_self_time_of_ranges_that_do_not_nest(write):
     """A range that outlasts its parent takes only what the parent has."""
     spans = [(0, 100), (50, 150), (60, 70), (150, 160)]
     trace = read_trace(write([span("cpu_op", "a", *pair) for pair in spans]))
-    assert (self_times(trace.operators) / 1000).tolist() == [50, 90, 10, 10]
+    assert (Nesting(trace.operators).self_times() / 1000).tolist() == [50, 90, 10, 10]
 
 
 def test_what_ended_before_the_window_is_not_in_it(write):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from batchadvisor.errors import UsageError
-from batchadvisor.probes.trace.summary import summarise
+from batchadvisor.probes.trace.summary import NUM_ROWS, summarise
 from batchadvisor.records import Profile
 
 GPU_FIELDS = ("busy_pct", "kernel_pct", "sm_efficiency_pct", "occupancy_pct")
@@ -22,7 +22,7 @@ def test_cpu_only(recorded):
     assert profile.kernels == ()
     assert profile.input_wait_pct == pytest.approx(88.34, abs=0.01)
     assert profile.operators_pct == pytest.approx(6.24, abs=0.01)
-    assert len(profile.operators) == 10
+    assert len(profile.operators) == NUM_ROWS
     times = [row.self_s for row in profile.operators]
     assert times == sorted(times, reverse=True)
 

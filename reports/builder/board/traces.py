@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from ....records import Analysis, Collectives, KernelTime, StepTimes, TraceReport
+from ....records import Analysis, Collectives, StepTimes, TraceReport
 from ....units import format_seconds
 from ...chart import Chart, Series, rounded, short
-from ...report import Column, Row, Table
+from ...report import Column, LongTable, Row, Table
 from ...tab import TracePage
 from ...words.traces import trace_names
 from ...words.wording import clean, percent, plural
 from ..charts.breakdown import device_breakdown
+from ..growth import Side, tables
+from ..hot import hot_tables, window_of_trace
 from ..sections.limit import limit_text
 from .summary import Measured, summary
 
 MAX_STEPS = 50
 """Steps of one trace that are listed."""
+MAX_LISTED = 8
+"""Traces whose kernels, operators and steps are listed."""
+MAX_COMPARED = 12
+"""Traces of one folder that are put side by side."""
+_SIZE = re.compile(r"batch_size=(\d+)")
 
 
 def trace_page(analysis: Analysis) -> TracePage:
@@ -30,21 +39,47 @@ def trace_page(analysis: Analysis) -> TracePage:
         limits = [(f"{plural(ranks, 'rank')} of one job", limit_text(analysis.verdict))]
     measured = [Measured(name=name, profile=trace.profile) for name, trace in named]
     on_gpu = any(trace.device is not None for trace in analysis.traces)
-    tables = [
+    listed, left = _listed(analysis, named)
+    shown = [
         _windows(named),
         summary(measured, "GPU summary" if on_gpu else "CPU summary"),
         _collectives(analysis.collectives),
-        *(_hot(name, trace) for name, trace in named),
-        *(_steps(name, trace.steps) for name, trace in named),
+        *(table for name, trace in listed for table in _hot(name, trace)),
+        *(_steps(name, trace.steps) for name, trace in listed),
     ]
     chart = _chart(named)
+    grown = _grown(analysis, named)
     first = limits[0][1]
     return TracePage(
         headline=f"{first.limit}: {first.message}",
         limits=tuple(limits),
-        notes=_notes(analysis, named),
+        notes=(*_notes(analysis, named), *left),
         charts=(chart,) if chart is not None else (),
-        tables=tuple(table for table in tables if table is not None),
+        tables=tuple(table for table in shown if table is not None),
+        flames=tuple((name, trace.flames) for name, trace in listed if trace.flames),
+        grown=grown,
+    )
+
+
+def _listed(
+    analysis: Analysis, named: Sequence[tuple[str, TraceReport]]
+) -> tuple[Sequence[tuple[str, TraceReport]], tuple[str, ...]]:
+    """The traces whose kernels and steps are listed, and what is said of the others.
+
+    Of many ranks it is the first ones, and the one that the others wait for.
+    """
+    if len(named) <= MAX_LISTED:
+        return named, ()
+    late = None if analysis.collectives is None else analysis.collectives.straggler
+    slow = [pair for pair in named[MAX_LISTED:] if late is not None and pair[1].rank == late]
+    listed = [*named[: MAX_LISTED - len(slow)], *slow]
+    names = ", ".join(name for name, _ in listed)
+    return listed, (
+        clean(
+            f"Kernels, operators and steps are those of {names}; those of "
+            f"{plural(len(named) - len(listed), 'other trace')} are left out: "
+            "analyze them by themselves."
+        ),
     )
 
 
@@ -134,42 +169,36 @@ def _collectives(collectives: Collectives | None) -> Table | None:
     )
 
 
-def _hot(name: str, report: TraceReport) -> Table | None:
-    """The most expensive kernels, operators where no GPU worked."""
-    profile = report.profile
-    rows: list[tuple[str, ...]]
-    columns: tuple[str, ...]
-    if profile.kernels:
-        rows = [_kernel(kernel, report) for kernel in profile.kernels]
-        columns = ("kernel", "calls", "time", "of the window", "occupancy")
-        title = "Kernels"
-    elif profile.operators:
-        rows = [
-            (clean(operator.name), str(operator.num_calls), format_seconds(operator.self_s))
-            for operator in profile.operators
-        ]
-        columns = ("operator", "calls", "self time")
-        title = "CPU operators"
-    else:
-        return None
-    return Table(
-        title=f"{title} of {name}",
-        columns=tuple(
-            Column(title=title, left=title in ("kernel", "operator")) for title in columns
-        ),
-        rows=tuple(Row(cells=row) for row in rows),
-    )
+def _hot(name: str, report: TraceReport) -> tuple[Table, ...]:
+    """The most expensive kernels and operators."""
+    return hot_tables(report.profile, window_of_trace(report), f" of {name}")
 
 
-def _kernel(kernel: KernelTime, report: TraceReport) -> tuple[str, ...]:
-    share = 100 * kernel.total_s / report.window_s if report.window_s > 0 else None
-    return (
-        clean(kernel.name),
-        str(kernel.num_calls),
-        format_seconds(kernel.total_s),
-        "-" if share is None else f"{percent(share)}%",
-        "-" if kernel.occupancy_pct is None else f"{percent(kernel.occupancy_pct)}%",
-    )
+def _grown(analysis: Analysis, named: Sequence[tuple[str, TraceReport]]) -> tuple[LongTable, ...]:
+    """What changed from each trace to the next, by their batch sizes where all folders name them.
+
+    Ranks of one job are no change of anything, nor are the GPUs of one trace.
+    """
+    traces = {report.trace for _, report in named}
+    if analysis.verdict is not None or not 2 <= len(traces) == len(named) <= MAX_COMPARED:
+        return ()
+    sides = [
+        Side(name, _batch_size(report.trace), report.profile, window_of_trace(report))
+        for name, report in named
+        if report.profile.num_steps
+    ]
+    sizes = {side.batch_size for side in sides} - {None}
+    if len(sizes) == len(sides):
+        sides.sort(key=lambda side: side.batch_size or 0)
+    elif len(sides) > 2:
+        return ()
+    return tuple(table for pair in itertools.pairwise(sides) for table in tables(*pair))
+
+
+def _batch_size(trace: str) -> int | None:
+    """As the folders of a run's traces say it."""
+    found = _SIZE.search(trace)
+    return int(found[1]) if found is not None else None
 
 
 def _steps(name: str, steps: Sequence[StepTimes]) -> Table | None:
