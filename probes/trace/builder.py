@@ -89,12 +89,16 @@ class Builder:
         self.unread: dict[tuple[str, Any], Unread] = {}
         self.names: defaultdict[str, int] = defaultdict(itertools.count().__next__)
         self.threads: defaultdict[tuple[Any, Any], int] = defaultdict(itertools.count().__next__)
-        self._groups = {kind: _Group() for kind in ("gpu", "launch", "operator", "annotation")}
+        self._groups = {
+            kind: _Group() for kind in ("gpu", "launch", "operator", "annotation", "code")
+        }
+        self._users_code: dict[str, bool] = {}
 
     def add(self, events: Sequence[Event]) -> None:
         """Takes the events of a chunk."""
         gpu: list[Event] = []
         by_kind: dict[str, list[Event]] = {"launch": [], "operator": [], "annotation": []}
+        python: list[Event] = []
         place: dict[str, Callable[[Event], None]] = dict.fromkeys(vocabulary.GPU_KINDS, gpu.append)
         for categories, kind in (
             (vocabulary.LAUNCH_CATEGORIES, "launch"),
@@ -102,6 +106,7 @@ class Builder:
             (vocabulary.ANNOTATION_CATEGORIES, "annotation"),
         ):
             place.update(dict.fromkeys(categories, by_kind[kind].append))
+        place.update(dict.fromkeys(vocabulary.PYTHON_CATEGORIES, python.append))
         get = place.get
         complete = 0
         known = vocabulary.DROPPED_CATEGORIES
@@ -115,11 +120,18 @@ class Builder:
                     self._drop(event)
         self.num_events += len(events)
         self.num_complete += complete
+        by_kind["code"] = [event for event in python if self._is_users_code(event.name)]
         for kind, members in by_kind.items():
             if members:
                 self._add_ranges(kind, members)
         if gpu:
             self._add_gpu(gpu)
+
+    def _is_users_code(self, name: str) -> bool:
+        known = self._users_code.get(name)
+        if known is None:
+            known = self._users_code[name] = vocabulary.is_users_code(name)
+        return known
 
     def _drop(self, event: Event) -> None:
         key = event.cat, event.pid if isinstance(event.pid, int | str) else None

@@ -168,6 +168,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         launches: calls of the runtime and driver API.
         operators: CPU operators.
         annotations: host annotations, profiler steps and DataLoader waits among them.
+        code: frames of the user's own Python code; empty where the trace has no stacks.
         names: texts of the `name` columns.
         threads: (process, thread) of the `thread` columns, as text.
         devices: properties, by device number.
@@ -183,6 +184,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     launches: Ranges
     operators: Ranges
     annotations: Ranges
+    code: Ranges
     names: tuple[str, ...]
     threads: tuple[tuple[str, str], ...]
     devices: dict[int, DeviceProperties]

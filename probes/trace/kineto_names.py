@@ -8,6 +8,7 @@ ones. All rules that look at a name stand here and nowhere else.
 from __future__ import annotations
 
 import re
+import sys
 from typing import Final
 
 EVENT_KEYS: Final = "ph|cat|name|pid|tid|ts|dur|args|id|bp|s|tts|tdur|cname|sf|stack|scope|id2"
@@ -41,10 +42,12 @@ _DEVICE_CATEGORY = re.compile(r"[a-z0-9]+_(?:ccp_)?(?:runtime|driver|op|events|i
 
 OPERATOR_CATEGORIES: Final = frozenset({"cpu_op", "Operator"})
 ANNOTATION_CATEGORIES: Final = frozenset({"user_annotation"})
+PYTHON_CATEGORIES: Final = frozenset({"python_function"})
+"""Calls of Python functions, of traces that were recorded with stacks."""
 
 DROPPED_CATEGORIES: Final = frozenset(
     {
-        "python_function", "gpu_user_annotation", "cuda_sync", "cuda_profiler_range", "overhead",
+        "gpu_user_annotation", "cuda_sync", "cuda_profiler_range", "overhead",
         "Trace", "cpu_instant_event", "user_defined", "hardware_counters", "collective_comm",
         "fwdbwd", "forward_backward", "ac2g", "async_cpu_to_gpu", "async", "launch", "async_gpu",
     }
@@ -64,6 +67,16 @@ _COMMUNICATION = re.compile(
     r"|all_?reduce.*(?:one|two)_?shot|(?:one|two)_?shot_?all_?reduce",  # torch's symmetric memory
     re.IGNORECASE,
 )
+_FRAME = re.compile(r"(?P<file>[^<(][^(]*)\(\d+\): .")
+_INSTALLED = re.compile(r"(?:^|[/\\])(?:site-packages|dist-packages|python\d[\d.]*)[/\\]")
+_LIBRARIES = frozenset(
+    {
+        "torch", "torchvision", "torchaudio", "torchtune", "functorch", "triton", "numpy", "pandas",
+        "PIL", "tqdm", "transformers", "accelerate", "datasets", "diffusers", "peft", "trl", "timm",
+        "lightning", "lightning_fabric", "pytorch_lightning", "lightning_utilities", "deepspeed",
+        "keras", "tensorboard", "batchadvisor",
+    }
+)  # fmt: skip
 _TRAINS = re.compile(
     r"[Bb]ackward|autograd::engine|\bOptimizer[.#]|(?:^|_)bwd(?:_|\b)|Bwd|[dw]grad|multi_tensor_apply"
 )
@@ -104,6 +117,21 @@ def is_input_wait(name: str) -> bool:
 def is_annotation(name: str) -> bool:
     """Whether an event of the old category `Operator` is an annotation and no operator."""
     return _OLD_ANNOTATION.match(name) is not None
+
+
+def is_users_code(name: str) -> bool:
+    """Whether a frame, `train.py(40): forward`, is in the user's own code.
+
+    Kineto cuts the folders of `sys.path` off the names of files. Frames of Python's own modules, of
+    torch and of the usual libraries around it are not the user's, nor is what lies in a folder of
+    installed packages.
+    """
+    frame = _FRAME.match(name)
+    if frame is None:
+        return False
+    file = frame["file"].replace("\\", "/")
+    first = file.partition("/")[0].removesuffix(".py")
+    return not (first in _LIBRARIES or first in sys.stdlib_module_names or _INSTALLED.search(file))
 
 
 def is_communication(name: str) -> bool:

@@ -85,6 +85,7 @@ class _Reader:
             launches=builder.ranges("launch"),
             operators=operators,
             annotations=annotations,
+            code=builder.ranges("code"),
             names=tuple(builder.names),
             threads=tuple((str(pid), str(tid)) for pid, tid in builder.threads),
             num_events=builder.num_events,

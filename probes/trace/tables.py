@@ -23,7 +23,7 @@ def self_times(ranges: Ranges) -> Ints:
     """
     order = np.lexsort((-ranges.end_ns, ranges.start_ns, ranges.thread))
     starts, ends = ranges.start_ns[order], ranges.end_ns[order]
-    parents = _parents(starts, ends, ranges.thread[order])
+    parents = parents_of(starts, ends, ranges.thread[order])
     nested = np.flatnonzero(parents >= 0)
     outer = parents[nested]
     remaining = ends - starts
@@ -33,7 +33,7 @@ def self_times(ranges: Ranges) -> Ints:
     return times
 
 
-def _parents(starts: Ints, ends: Ints, threads: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+def parents_of(starts: Ints, ends: Ints, threads: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """Row of the innermost range around each range, -1 if there is none.
 
     Rows are sorted by thread, start and falling end. Only a block of them is unpacked at a time:
