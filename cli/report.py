@@ -58,13 +58,13 @@ def report(
         raise UsageError(
             "--json prints the report, --output writes it to a file.", "Use one of them."
         )
-    content = _report(records, options)
+    content, record = _report(records, options)
     if not as_json:
         session.check_output(path, force=force)
     if as_json:
         click.echo(session.rendered(content, "JSON"), nl=False)
         return
-    session.write_report(content, path)
+    session.write_report(content, path, record)
     wrote("report", path)
     click.echo(f"Next: {session.next_command(content, records, path, _typed(options))}")
 
@@ -75,18 +75,19 @@ def _default(records: tuple[Path, ...]) -> Path:
     return folder / ("comparison.html" if len(records) == 2 else "report.html")
 
 
-def _report(records: tuple[Path, ...], options: dict[str, Any]) -> Any:
-    """The report object of one record, of several devices, or of two records."""
+def _report(records: tuple[Path, ...], options: dict[str, Any]) -> tuple[Any, Any]:
+    """The report object of one record, of several devices, or of two; of one also its record."""
     from ..session import report as session
 
     if len(records) == 2:
         _refuse_goal(options, "two records: each keeps its own goal")
-        return session.comparison_of(*map(session.load, records))
+        return session.comparison_of(*map(session.load, records)), None
     several = session.devices_report_of(records[0]) if records[0].is_dir() else None
     if several is not None:
         _refuse_goal(options, "several devices: each keeps its own goal")
-        return several
-    return _one(*session.load(records[0]), options)
+        return several, None
+    record = session.load(records[0])
+    return _one(*record, options), record
 
 
 def _one(record: Any, folder: Path, options: dict[str, Any]) -> Any:

@@ -42,7 +42,7 @@ FINEST, COARSEST = 12, -4
 few enough spans is taken."""
 STRIP = 700
 """Parts of the strip of a GPU that stands among those of other ranks."""
-MAX_SPANS = 5000
+MAX_SPANS = 4000
 """Spans of one picture, about: it is merged until it has no more."""
 MAX_STREAMS = 12
 """Streams that have a lane of their own, those that work the longest; the rest share one."""

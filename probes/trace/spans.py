@@ -10,6 +10,8 @@ import numpy.typing as npt
 from ...records.anatomy import Label, SpanKind, Spans
 from .intervals import Ints
 
+WIDEST = 4
+"""Events that are drawn as one lie in this many times the resolution."""
 KINDS: tuple[SpanKind, ...] = get_args(SpanKind)
 NUMBER: dict[SpanKind, int] = {kind: number for number, kind in enumerate(KINDS)}
 Kinds: TypeAlias = npt.NDArray[np.int8]
@@ -83,13 +85,15 @@ class Events(NamedTuple):
     def groups(self, resolution: int) -> Ints:
         """Where each group of events that are drawn as one begins.
 
-        Events that are shorter than the resolution share a group where they begin in the same part
-        of the window; longer ones are alone.
+        Events and gaps that are shorter than the resolution cannot be seen: such events share a
+        group, as far as no larger gap lies between them, and no more than a few parts of the
+        picture. Longer events are alone.
         """
         small = self.end_ns - self.start_ns < resolution
-        part = self.start_ns // resolution
+        part = self.start_ns // (WIDEST * resolution)
+        near = self.start_ns[1:] - self.end_ns[:-1] < resolution
         alone = np.ones(len(small), bool)
-        alone[1:] = ~(small[1:] & small[:-1] & (part[1:] == part[:-1]))
+        alone[1:] = ~(small[1:] & small[:-1] & near & (part[1:] == part[:-1]))
         return np.flatnonzero(alone)
 
     def spans(self, resolution: int, begin: int, labels: Labels) -> Spans:

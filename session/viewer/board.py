@@ -13,6 +13,7 @@ from pathlib import Path
 from ...advisor.advise import advise
 from ...errors import BatchAdvisorError, UsageError
 from ...records.board import Entry, Shown
+from ...reports.anatomy import Anatomies
 from ...reports.report import ComparisonReport, Report
 from ..recording.store import read_record
 from .logdir import Heads, Place, any_below, find
@@ -27,8 +28,6 @@ SWITCH_S = 2e-4
 """Threads take turns so often while a log directory is listed."""
 MAX_KEPT = 256
 """Entries that are kept after they were read; a record takes some 100 KiB, a summary less."""
-NUM_ROWS = 20
-"""Rows of the tables of kernels and operators."""
 
 
 class Board:
@@ -98,6 +97,22 @@ class Board:
         if report is None:
             raise UsageError(f"{folder} holds no run any more.")
         return report
+
+    def pictures(self, shown: Shown) -> Anatomies | None:
+        """The pictures of the steps of an entry that was read; `None` where it has none.
+
+        Raises:
+            UsageError: its folder is gone.
+        """
+        from ...reports.builder.anatomy import of_analysis
+        from ..step_pictures import pictures_of
+
+        if shown.analysis is not None:
+            return of_analysis(shown.analysis, shown.anatomies)
+        if shown.record is None or shown.advice is None:
+            return None
+        with self._reading:  # one at a time: a trace can be large
+            return pictures_of(shown.record, shown.advice, self.folder(shown.entry.key))
 
     def comparison(self, shown: Sequence[Shown]) -> ComparisonReport | None:
         """Two runs side by side; `None` where one of them is no run.
@@ -193,13 +208,13 @@ def _run(place: Place) -> Shown:
 
 
 def _traces(place: Place) -> Shown:
-    from ..analyze import analyze
+    from ..analyze import analyze_for_page
 
     try:
-        analysis = analyze(tuple(place.files.values()), num_kernels=NUM_ROWS, lenient=True)
+        analysis, drawn = analyze_for_page(tuple(place.files.values()), lenient=True)
     except BatchAdvisorError as error:
         return Shown(entry=place.entry, problem=str(error))
-    return Shown(entry=place.entry, analysis=analysis)
+    return Shown(entry=place.entry, analysis=analysis, anatomies=drawn)
 
 
 def roots_of(logdir: str, spec: str) -> list[tuple[str, Path]]:

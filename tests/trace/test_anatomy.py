@@ -1,4 +1,4 @@
-"""The anatomy of a step: recorded traces against their metrics, and small ones worked out by hand."""
+"""The anatomy of a step: recorded traces against their metrics, small ones worked out by hand."""
 
 from __future__ import annotations
 
@@ -110,7 +110,9 @@ class TestRecordedTraces:
                     assert all(end <= step.window_ns for end in row.end_ns)
                     assert all(0 <= label < len(drawn.labels) for label in row.label)
             assert total <= 1.3 * anatomy.MAX_SPANS
-            merged = any(count > 1 for l in step.lanes for r in l.rows for count in r.num_events)
+            merged = any(
+                count > 1 for shown in step.lanes for row in shown.rows for count in row.num_events
+            )
             assert merged == (step.merged_below_ns > 0)
             assert step.num_events == sum(
                 sum(row.num_events)
