@@ -24,6 +24,8 @@ class TracePicture(Record, frozen=True, kw_only=True):
     Attributes:
         name: of the trace; empty where the page is of one only.
         labels: what the spans of the pictures say.
+        notes: what to know of this trace and of the choice of steps.
+        help: how such pictures are read.
         unavailable: why there is none; empty if there is.
     """
 
@@ -32,6 +34,7 @@ class TracePicture(Record, frozen=True, kw_only=True):
     pictures: tuple[StepPicture, ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
+    help: tuple[str, ...] = ()
     unavailable: str = ""
 
 

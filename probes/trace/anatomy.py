@@ -52,8 +52,8 @@ MAX_THREADS = 3
 MAX_DEPTH = 6
 """Rows of nested operators, and of nested frames."""
 NO_STACKS = (
-    "the trace has no Python stacks: no line of code stands beside an operator "
-    "(profile with with_stack=True)"
+    "the trace has no Python stacks, so that no line of code stands beside an operator (they are "
+    "recorded with with_stack=True, by batchadvisor run with --stacks)"
 )
 INFERRED_WAY = (
     "the critical way is inferred from times: the trace does not state what waits for what"
@@ -99,8 +99,6 @@ def anatomy_of(analysis: Analysis, trace: str, chosen: Chosen | None = None) -> 
         _Picture(analysis, labels, first, last, whole).step(name, which)
         for which, (name, first, last) in windows.items()
     )
-    if any(step.way_ns for step in steps):
-        notes.append(INFERRED_WAY)
     return TraceAnatomy(
         trace=trace,
         rank=_rank(analysis),
@@ -443,7 +441,8 @@ class _Picture:
             way = on_way if number == 0 else intervals.EMPTY
             yield _RawLane("operators", name, rows, way)
         if deeper:
-            self.left_out.append(f"{deeper:,} ranges nested deeper than {MAX_DEPTH} rows")
+            ranges = "1 range" if deeper == 1 else f"{deeper:,} ranges"
+            self.left_out.append(f"{ranges} nested deeper than {MAX_DEPTH} rows")
 
     def _nested(
         self, chosen: npt.NDArray[np.bool_], depth: Ints, kind: SpanKind | Kinds

@@ -32,7 +32,8 @@ WINDOW = (
 WAY = (
     "The critical way is walked backwards from the end of the step: through an activity of the GPU "
     "to what it waited for last, which is its launch, the activity before it on its stream, or one "
-    "of another stream; through the host back to where it last waited for the GPU."
+    "of another stream; through the host back to where it last waited for the GPU. It is inferred "
+    "from times: the trace does not state what waits for what."
 )
 ADDED_UP = (
     "The pieces of the lane, added up: in all steps they are the idle shares that the verdict goes "
@@ -115,18 +116,18 @@ def _trace(trace: TraceAnatomy, name: str, *, job: bool) -> TracePicture:
             name=name, unavailable=clean(trace.unavailable), notes=_sentences(trace.notes)
         )
     notes = list(_sentences(trace.notes))
-    if any(step.way_ns for step in trace.steps):
-        notes.append(WAY)
-    if trace.num_steps > 1:
+    if len(trace.steps) > 1:
         notes += [f"{RULE} Ranks of one job show the steps of the first rank." if job else RULE]
+    guide = [WAY] if any(step.way_ns for step in trace.steps) else []
     if any(step.idle for step in trace.steps) and trace.num_steps:
-        notes.append(WINDOW)
+        guide.append(WINDOW)
     return TracePicture(
         name=name,
         labels=tuple(map(_label, trace.labels)),
         pictures=tuple(_picture(step, trace.num_steps) for step in trace.steps),
         tables=tuple(_tables(trace)),
         notes=tuple(notes),
+        help=tuple(guide),
     )
 
 

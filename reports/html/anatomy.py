@@ -78,6 +78,7 @@ class Group(msgspec.Struct, frozen=True):
     data: str
     tables: tuple[Any, ...] = ()
     notes: tuple[str, ...] = ()
+    help: tuple[str, ...] = ()
     unavailable: str = ""
 
 
@@ -102,6 +103,7 @@ def _of_trace(trace: TracePicture) -> Group:
         data=_json(pool, data),
         tables=trace.tables,
         notes=trace.notes,
+        help=trace.help,
         unavailable=trace.unavailable,
     )
 
