@@ -42,8 +42,8 @@ FINEST, COARSEST = 12, -4
 few enough spans is taken."""
 STRIP = 700
 """Parts of the strip of a GPU that stands among those of other ranks."""
-MAX_SPANS = 4000
-"""Spans of one picture, about: it is merged until it has no more."""
+MAX_SPANS = 8000
+"""Spans of the pictures of a trace together, about: they are merged until they have no more."""
 MAX_STREAMS = 12
 """Streams that have a lane of their own, those that work the longest; the rest share one."""
 MAX_DEVICES = 8
@@ -96,7 +96,7 @@ def anatomy_of(analysis: Analysis, trace: str, chosen: Chosen | None = None) -> 
         )
     whole = _whole_window(analysis, start, end)
     steps = tuple(
-        _Picture(analysis, labels, first, last, whole).step(name, which)
+        _Picture(analysis, labels, first, last, whole).step(name, which, MAX_SPANS // len(windows))
         for which, (name, first, last) in windows.items()
     )
     return TraceAnatomy(
@@ -114,7 +114,7 @@ def chosen_steps(anatomy: TraceAnatomy) -> Chosen | None:
     names = {step.which: step.name for step in anatomy.steps}
     if anatomy.rank is None or "median" not in names:
         return None
-    return Chosen(names["median"], names["slowest"])
+    return Chosen(names["median"], names.get("slowest", names["median"]))
 
 
 def _rank(analysis: Analysis) -> int | None:
@@ -126,6 +126,7 @@ def _picked(analysis: Analysis, chosen: Chosen | None) -> dict[WhichStep, tuple[
 
     Of steps that launched work of a GPU, if any did, the median is the one in the middle when they
     are sorted by the length of their windows, the shorter of two; of equal ones the first counts.
+    Where no step is slower, it is the only one.
     """
     steps = analysis.steps
     listed = [
@@ -143,13 +144,16 @@ def _picked(analysis: Analysis, chosen: Chosen | None) -> dict[WhichStep, tuple[
         return {"only": windows[0]}
     by_name = {window[0]: window for window in windows}
     if chosen is not None and {chosen.median, chosen.slowest} <= by_name.keys():
-        return {"median": by_name[chosen.median], "slowest": by_name[chosen.slowest]}
+        asked: dict[WhichStep, tuple[str, int, int]] = {"median": by_name[chosen.median]}
+        if chosen.slowest != chosen.median:
+            asked["slowest"] = by_name[chosen.slowest]
+        return asked
     lengths = [end - start for _, start, end in windows]
     median = sorted(lengths)[(len(lengths) - 1) // 2]
-    return {
-        "median": windows[lengths.index(median)],
-        "slowest": windows[lengths.index(max(lengths))],
-    }
+    picked: dict[WhichStep, tuple[str, int, int]] = {"median": windows[lengths.index(median)]}
+    if max(lengths) > median:
+        picked["slowest"] = windows[lengths.index(max(lengths))]
+    return picked
 
 
 def _whole_window(analysis: Analysis, start: int, end: int) -> dict[int, tuple[int, IdlePieces]]:
@@ -238,10 +242,11 @@ class _Picture:
             NUMBER["copy"],
         ).astype(np.int8)
 
-    def step(self, name: str, which: WhichStep) -> StepAnatomy:
+    def step(self, name: str, which: WhichStep, most: int) -> StepAnatomy:
+        """The picture, merged until it has no more than so many spans."""
         raw = [lane for lane in self._lanes() if any(len(row.start_ns) for row in lane.rows)]
         rows = [row.cut(self.start, self.end) for lane in raw for row in lane.rows]
-        resolution = self._resolution(rows)
+        resolution = self._resolution(rows, most)
         lanes = [self._drawn(lane, resolution) for lane in raw]
         shown = [lane for lane in raw if not lane.derived]
         return StepAnatomy(
@@ -300,14 +305,14 @@ class _Picture:
             device=device.number,
         )
 
-    def _resolution(self, rows: Sequence[Events]) -> int:
-        """The finest at which the picture has no more than `MAX_SPANS`; 0 where all can be."""
-        if sum(len(row.start_ns) for row in rows) <= MAX_SPANS:
+    def _resolution(self, rows: Sequence[Events], most: int) -> int:
+        """The finest at which the picture has no more than so many spans; 0 where all can be."""
+        if sum(len(row.start_ns) for row in rows) <= most:
             return 0
         resolution = 0
         for power in range(COARSEST, FINEST + 1):
             finer = max(1, int((self.end - self.start) / (PIXELS * 2.0 ** (power / 2))))
-            if resolution and sum(len(row.groups(finer)) for row in rows) > MAX_SPANS:
+            if resolution and sum(len(row.groups(finer)) for row in rows) > most:
                 break
             resolution = finer
         return resolution

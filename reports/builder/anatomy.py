@@ -44,8 +44,8 @@ DRAINED = (
     "counts it as synchronisation, as far as the waits allow."
 )
 _TITLES: dict[WhichStep, str] = {
-    "median": "Median step",
-    "slowest": "Slowest step",
+    "median": "Median",
+    "slowest": "Slowest",
     "only": "The only step",
     "whole": "The whole window",
 }
@@ -116,7 +116,7 @@ def _trace(trace: TraceAnatomy, name: str, *, job: bool) -> TracePicture:
             name=name, unavailable=clean(trace.unavailable), notes=_sentences(trace.notes)
         )
     notes = list(_sentences(trace.notes))
-    if len(trace.steps) > 1:
+    if trace.num_steps > 1:
         notes += [f"{RULE} Ranks of one job show the steps of the first rank." if job else RULE]
     guide = [WAY] if any(step.way_ns for step in trace.steps) else []
     if any(step.idle for step in trace.steps) and trace.num_steps:
@@ -124,7 +124,7 @@ def _trace(trace: TraceAnatomy, name: str, *, job: bool) -> TracePicture:
     return TracePicture(
         name=name,
         labels=tuple(map(_label, trace.labels)),
-        pictures=tuple(_picture(step, trace.num_steps) for step in trace.steps),
+        pictures=tuple(_picture(step, trace, job=job) for step in trace.steps),
         tables=tuple(_tables(trace)),
         notes=tuple(notes),
         help=tuple(guide),
@@ -144,15 +144,22 @@ def _label(label: Label) -> Label:
     )
 
 
-def _picture(step: StepAnatomy, num_steps: int) -> StepPicture:
+def _picture(step: StepAnatomy, trace: TraceAnatomy, *, job: bool) -> StepPicture:
     length = format_seconds(step.window_ns / 1e9)
-    of = f" of {num_steps}" if step.which in ("median", "slowest") else ""
-    name = f": {clean(step.name)}" if step.name else ""
+    of = f" of {trace.num_steps} steps" if step.which in ("median", "slowest") else ""
+    if of and len(trace.steps) == 1 and not job:
+        of += ", of which none is slower"
+    name = f": {_name(step)}" if step.name else ""
     return StepPicture(
         title=f"{_TITLES[step.which]}{of}{name}, {length}",
         step=_cleaned(step),
         notes=tuple(_drawn(step)),
     )
+
+
+def _name(step: StepAnatomy) -> str:
+    """`step 7`, as the tables of steps count them."""
+    return f"step {clean(step.name.removeprefix('ProfilerStep#'))}" if step.name else "the window"
 
 
 def _cleaned(step: StepAnatomy) -> StepAnatomy:
@@ -191,7 +198,8 @@ def _tables(trace: TraceAnatomy) -> Iterable[Table]:
 
 
 def _heads(steps: Sequence[StepAnatomy]) -> list[str]:
-    return [_TITLES[step.which].lower() for step in steps]
+    heads = {"median": "median step", "slowest": "slowest step", "only": "the step"}
+    return [heads.get(step.which, "whole window") for step in steps]
 
 
 def _idle_table(own: Sequence[IdleTime], steps: Sequence[StepAnatomy], device: str) -> Table:
@@ -260,12 +268,9 @@ def _ranks(traces: Sequence[TraceAnatomy], straggler: int | None) -> RanksPictur
     if len(having) < 2:
         return None
     name = having[0].steps[0].name
+    what = _name(having[0].steps[0])
     same = [trace for trace in having if trace.steps[0].name == name]
-    notes = [
-        f"Rank {trace.rank} has no {clean(name)} of its own to draw."
-        for trace in traces
-        if trace not in same
-    ]
+    notes = [f"Rank {trace.rank} has no {what} to draw." for trace in traces if trace not in same]
     left = len(same) - MAX_RANKS
     if left > 0:
         notes.append(f"{plural(left, 'further rank')} are left out.")
@@ -289,7 +294,6 @@ def _ranks(traces: Sequence[TraceAnatomy], straggler: int | None) -> RanksPictur
         for strip in trace.steps[0].strips
     )
     ends = (begin + trace.steps[0].window_ns for trace, begin in zip(same, begins, strict=True))
-    what = clean(name) or "the whole window"
     return RanksPicture(
         title=f"{plural(len(same), 'rank')} under each other: {what}",
         window_ns=max(ends),

@@ -41,6 +41,7 @@ class Board:
         self._roots = tuple(roots)
         self._listing = threading.Lock()
         self._reading = threading.Lock()
+        self._decoding = threading.Lock()
         self._keeping = threading.Lock()
         self._heads: Heads = {}
         self._places: dict[str, Place] = {}
@@ -75,7 +76,10 @@ class Board:
         if kept is not None:
             return kept
         if place.entry.kind == "run":
-            return self._keep(_run(place))
+            with (
+                self._decoding
+            ):  # msgspec crashes where two threads decode a type for the first time
+                return self._keep(_run(place))
         if place.entry.kind == "devices":
             return self._keep(Shown(entry=place.entry))
         with self._reading:  # one folder at a time: a trace can be large
