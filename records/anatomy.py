@@ -64,12 +64,15 @@ class Spans(Record, frozen=True, kw_only=True):
         start_ns, end_ns: from the start of the picture.
         label: position in `TraceAnatomy.labels`; of several events that of the longest.
         num_events: how many are drawn as this span.
+        total_ns: how long they took together, which is less than the span where gaps lie between
+            them.
     """
 
     start_ns: tuple[int, ...] = ()
     end_ns: tuple[int, ...] = ()
     label: tuple[int, ...] = ()
     num_events: tuple[int, ...] = ()
+    total_ns: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.start_ns)

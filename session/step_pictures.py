@@ -26,7 +26,8 @@ def pictures_of(record: RunRecord, advice: Advice, folder: Path) -> Anatomies:
     trial = _drawn_trial(record, advice)
     if trial is None or trial.profile is None:
         return of_run(None, TraceAnatomy(trace="", unavailable=_why_none(record)))
-    return of_run(trial, _read(trial.profile, folder))
+    ranks = 1 if record.distribution is None else record.distribution.world_size
+    return of_run(trial, _read(trial.profile, folder), ranks)
 
 
 def _drawn_trial(record: RunRecord, advice: Advice) -> Trial | None:

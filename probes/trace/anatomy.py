@@ -48,15 +48,12 @@ MAX_STREAMS = 12
 """Streams that have a lane of their own, those that work the longest; the rest share one."""
 MAX_DEVICES = 8
 MAX_THREADS = 3
-"""Threads of the host that have a lane of their own, those with the most time in operators."""
+"""Threads of the host that have a lane of their own, those with the most operators."""
 MAX_DEPTH = 6
 """Rows of nested operators, and of nested frames."""
 NO_STACKS = (
-    "the trace has no Python stacks, so that no line of code stands beside an operator (they are "
-    "recorded with with_stack=True, by batchadvisor run with --stacks)"
-)
-INFERRED_WAY = (
-    "the critical way is inferred from times: the trace does not state what waits for what"
+    "no Python function of the user's code is in the trace, so that no line of code stands beside "
+    "an operator (with_stack=True records them, batchadvisor run does with --stacks)"
 )
 
 
@@ -496,7 +493,7 @@ class _Picture:
         if others > 0:
             yield self._stream(~np.isin(of, alone), f"{others:,} more streams", None)
             self.left_out.append(
-                f"{others:,} of {keys.shape[1]:,} streams have no lane of their own"
+                f"a lane of its own for {others:,} of {keys.shape[1]:,} streams, which share one"
             )
         for number in (known.number for known in self._busiest_devices()):
             yield from self._summed(device == number, number, several=several)

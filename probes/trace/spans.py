@@ -111,4 +111,5 @@ class Events(NamedTuple):
             end_ns=tuple((np.maximum.reduceat(self.end_ns, first) - begin).tolist()),
             label=tuple(labels.number(*number) for number in numbers),
             num_events=tuple(count.tolist()),
+            total_ns=tuple(np.add.reduceat(self.end_ns - self.start_ns, first).tolist()),
         )

@@ -22,8 +22,8 @@ MAX_RANKS = 64
 MAX_NAME = 140
 """Characters of a name; templates of C++ have thousands."""
 RULE = (
-    "The median step is the middle one of the steps that launched work of the GPU, sorted by the "
-    "length of their windows; of two the shorter."
+    "The median step is the middle one of the steps when they are sorted by the length of their "
+    "windows, of two the shorter; where some launched work of a GPU, only those count."
 )
 WINDOW = (
     "A step's window begins where the GPU's work of the step before has ended, and ends with its "
@@ -51,17 +51,20 @@ _TITLES: dict[WhichStep, str] = {
 }
 
 
-def of_run(trial: Trial | None, trace: TraceAnatomy) -> Anatomies:
+def of_run(trial: Trial | None, trace: TraceAnatomy, num_ranks: int = 1) -> Anatomies:
     """The pictures of a run.
 
     Args:
         trial: whose steps were profiled; `None` without any.
         trace: what was read of it.
+        num_ranks: of the script; only the first of them is profiled.
     """
     drawn = _trace(trace, "", job=False)
     if trial is None:
         return Anatomies(traces=(drawn,))
     notes = [f"Drawn are the profiled steps of size {trial.batch_size}."]
+    if num_ranks > 1:
+        notes.append(f"Only rank 0 of {num_ranks} ranks was profiled; the others are not drawn.")
     profiled = None if trial.profile is None else trial.profile.step_s
     if profiled is not None and trial.step_s is not None:
         notes.append(
@@ -174,10 +177,12 @@ def _drawn(step: StepAnatomy) -> Iterable[str]:
             f"{step.num_events:,} events are drawn as {step.num_spans:,} blocks: what is shorter "
             f"than {format_seconds(step.merged_below_ns / 1e9)}, a "
             f"{round(step.window_ns / step.merged_below_ns):,}th of the picture, is one block with "
-            "what begins beside it. The numbers are of the events, not of the blocks."
+            "what begins beside it, paler where gaps are larger than what ran. The numbers are of "
+            "the events, not of the blocks."
         )
     elif step.num_events:
-        yield f"Each of {plural(step.num_events, 'event')} is drawn."
+        each = ", each a block of its own" if step.num_events > 1 else ""
+        yield f"{plural(step.num_events, 'event')}{each}."
     else:
         yield "No event lies in this window."
     if step.left_out:

@@ -22,6 +22,9 @@ ROW, MARK = 11, 4
 """Heights in pixels: of a row, and of the line below the rows where the critical way runs."""
 NAMED = 0.07
 """Part of the picture that a block must take to carry its name in the drawing."""
+FILLED = 0.6
+"""A block of several events that take less of it is drawn paler."""
+PALE = " a-pale"
 MAX_NAMED = 24
 """Names in one row."""
 _UNITS = (("s", 10**9), ("ms", 10**6), ("µs", 10**3), ("ns", 1))
@@ -173,14 +176,14 @@ def _data(picture: StepPicture, numbers: Sequence[int]) -> dict[str, Any]:
 
 def _flat(row: Spans, numbers: Sequence[int]) -> str:
     """Each block as: since the end of the one before, length, label; of several events the label
-    is its complement, and their number follows."""
+    is its complement, and their number and how long they took together follow."""
     flat: list[int] = []
     before = 0
-    for start, end, label, count in zip(
-        row.start_ns, row.end_ns, row.label, row.num_events, strict=True
+    for start, end, label, count, total in zip(
+        row.start_ns, row.end_ns, row.label, row.num_events, row.total_ns, strict=True
     ):
         flat += (start - before, end - start)
-        flat += (numbers[label],) if count == 1 else (~numbers[label], count)
+        flat += (numbers[label],) if count == 1 else (~numbers[label], count, total)
         before = end
     return packed(flat)
 
@@ -245,8 +248,8 @@ def _figure(picture: StepPicture, number: int, labels: Sequence[Label]) -> Figur
 
 def _keys(lanes: Sequence[Drawn]) -> list[tuple[str, str]]:
     """Kind and word of all that is drawn."""
-    kinds = {path.kind for lane in lanes for path in lane.paths}
-    return [(kind.replace(" ", "-"), word) for kind, word in KINDS.items() if css(kind) in kinds]
+    kinds = {path.kind.removesuffix(PALE) for lane in lanes for path in lane.paths}
+    return [(css(kind), word) for kind, word in KINDS.items() if css(kind) in kinds]
 
 
 def css(kind: str) -> str:
@@ -258,10 +261,13 @@ def _lane(lane: Lane, window: int, labels: Sequence[Label]) -> Drawn:
     paths, names = [], []
     for at, row in enumerate(lane.rows):
         y = at * ROW + ROW // 2
-        by_kind: dict[str, list[tuple[int, int]]] = {}
-        for start, end, label in zip(row.start_ns, row.end_ns, row.label, strict=True):
-            by_kind.setdefault(labels[label].kind, []).append((start, end))
-        paths += [Path(css(kind), _path(spans, window, y)) for kind, spans in by_kind.items()]
+        by_class: dict[str, list[tuple[int, int]]] = {}
+        for start, end, label, total in zip(
+            row.start_ns, row.end_ns, row.label, row.total_ns, strict=True
+        ):
+            pale = PALE if total < FILLED * (end - start) else ""
+            by_class.setdefault(css(labels[label].kind) + pale, []).append((start, end))
+        paths += [Path(name, _path(spans, window, y)) for name, spans in by_class.items()]
         names += _names(row, window, at, labels)
     way = list(zip(lane.way.start_ns, lane.way.end_ns, strict=True))
     height = len(lane.rows) * ROW + MARK

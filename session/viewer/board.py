@@ -28,6 +28,8 @@ SWITCH_S = 2e-4
 """Threads take turns so often while a log directory is listed."""
 MAX_KEPT = 256
 """Entries that are kept after they were read; a record takes some 100 KiB, a summary less."""
+MAX_DRAWN = 8
+"""Of them with pictures of steps, which take megabytes."""
 
 
 class Board:
@@ -166,6 +168,9 @@ class Board:
             self._kept[shown.entry.key] = shown
             while len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
+            drawn = [key for key, kept in self._kept.items() if kept.anatomies]
+            for key in drawn[:-MAX_DRAWN]:
+                del self._kept[key]
         return shown
 
     def _listed(self) -> dict[str, Place]:

@@ -12,7 +12,7 @@ import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.cli import cli
 from batchadvisor.errors import UsageError
-from batchadvisor.records import RunRecord
+from batchadvisor.records import Distribution, RunRecord
 from batchadvisor.reports.board import show_run, show_traces
 from batchadvisor.reports.builder.anatomy import MAX_TRACES, of_analysis
 from batchadvisor.reports.builder.board.traces import trace_page
@@ -22,6 +22,7 @@ from batchadvisor.reports.words.anatomy import IDLE
 from batchadvisor.session.analyze import analyze_for_page
 from batchadvisor.session.report import rendered, report_of
 from batchadvisor.session.step_pictures import pictures_of
+from batchadvisor.session.viewer import board as board_module
 from batchadvisor.session.viewer.board import Board
 from click.testing import CliRunner
 
@@ -68,14 +69,14 @@ def numbers(text):
 
 
 def blocks(text):
-    """(start, end, label, events) of each block of a row."""
+    """(start, end, label, events, how long they took) of each block of a row."""
     left, found, end = numbers(text), [], 0
     while left:
         start = end + left.pop(0)
         end = start + left.pop(0)
         label = left.pop(0)
-        count = left.pop(0) if label < 0 else 1
-        found.append((start, end, ~label if label < 0 else label, count))
+        count, total = (left.pop(0), left.pop(0)) if label < 0 else (1, end - start)
+        found.append((start, end, ~label if label < 0 else label, count, total))
     return found
 
 
@@ -119,10 +120,10 @@ def test_the_data_of_the_script_is_what_was_drawn(path, recorded):
         for lane, of in zip(shape["lanes"], picture.step.lanes, strict=True):
             for text, row in zip(lane["r"], of.rows, strict=True):
                 decoded = blocks(text)
-                assert [(b[0], b[1], b[3]) for b in decoded] == list(
-                    zip(row.start_ns, row.end_ns, row.num_events, strict=True)
+                assert [(*block[:2], *block[3:]) for block in decoded] == list(
+                    zip(row.start_ns, row.end_ns, row.num_events, row.total_ns, strict=True)
                 )
-                for (_, _, label, _), wanted in zip(decoded, row.label, strict=True):
+                for (_, _, label, _, _), wanted in zip(decoded, row.label, strict=True):
                     kind, name, operator, code = data["labels"][label]
                     said = drawn.labels[wanted]
                     assert data["kinds"][kind] == said.kind
@@ -277,6 +278,14 @@ def test_the_report_of_a_run_draws_its_recommended_size(run_folder):
     assert len(text.encode()) < 300_000
 
 
+def test_of_a_job_only_the_rank_that_was_profiled_is_drawn(run_folder):
+    folder, record, _ = run_folder
+    job = Distribution(world_size=4, launcher="torchrun")
+    record = msgspec.structs.replace(record, distribution=job)
+    (drawn,) = pictures_of(record, advise(record), folder).traces
+    assert drawn.notes[1] == "Only rank 0 of 4 ranks was profiled; the others are not drawn."
+
+
 def test_a_trace_that_is_gone_or_broken_is_unavailable(run_folder):
     folder, record, trace = run_folder
     trace.write_bytes(b"nothing")
@@ -354,6 +363,17 @@ def test_the_tab_shows_the_steps_of_a_run(run_folder):
     text = rendered(report_of(record, folder), "HTML", (record, folder))
     assert section(tab) == section(text)
     assert "Drawn are the profiled steps of size 256." in section(tab)
+
+
+def test_the_tab_keeps_few_pictures_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(board_module, "MAX_DRAWN", 2)
+    for number in range(4):
+        (tmp_path / f"job{number}").mkdir()
+        made.save(tmp_path / f"job{number}" / "one.json", many(20))
+    board = Board([("", tmp_path)])
+    for entry in board.entries():
+        assert board.show(entry.key).anatomies
+    assert len(board._kept) == 2
 
 
 def section(text):

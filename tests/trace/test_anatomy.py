@@ -322,6 +322,7 @@ def test_what_cannot_be_seen_is_drawn_together_and_said(write):
     assert step.merged_below_ns > 0
     (row,) = lane(step, "stream").rows
     assert sum(row.num_events) == 6_700
+    assert sum(row.total_ns) == 6_700 * 3_000
     assert step.idle[0].idle_ns["host"] == 6_699 * 5_000 + 1_000
 
 
@@ -338,7 +339,7 @@ def test_ten_thousand_streams_share_a_lane_and_it_is_said(write):
     streams = [lane for lane in step.lanes if lane.kind == "stream"]
     assert len(streams) == anatomy.MAX_STREAMS + 1
     assert streams[-1].name == "9,988 more streams"
-    assert "9,988 of 10,000 streams have no lane of their own" in step.left_out
+    assert "a lane of its own for 9,988 of 10,000 streams, which share one" in step.left_out
     assert sum(sum(row.num_events) for lane in streams for row in lane.rows) == 10_000
 
 

@@ -2,7 +2,7 @@
    its paths again for the part that is looked at, from the data beside it. Texts are set as text. */
 "use strict";
 (function () {
-  var UNITS = 2000, ROW = 11, MARK = 4, NAMED = 0.07, MAX_NAMED = 24, SVG = "http://www.w3.org/2000/svg";
+  var UNITS = 2000, ROW = 11, MARK = 4, NAMED = 0.07, MAX_NAMED = 24, FILLED = 0.6, SVG = "http://www.w3.org/2000/svg";
   var STEP = 1.6, SCALES = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
 
   function make(name, attributes, text) {
@@ -47,9 +47,10 @@
     while (at < flat.length) {
       var start = end + flat[at], label = flat[at + 2], count = 1;
       end = start + flat[at + 1];
+      var total = end - start;
       at += 3;
-      if (label < 0) { label = ~label; count = flat[at]; at += 1; }
-      list.push({ start: start, end: end, label: label, count: count });
+      if (label < 0) { label = ~label; count = flat[at]; total = flat[at + 1]; at += 2; }
+      list.push({ start: start, end: end, label: label, count: count, total: total });
     }
     return list;
   }
@@ -184,16 +185,17 @@
       row.forEach(function (block) {
         if (block.end <= self.from || block.start >= self.to) return;
         var label = self.data.labels[block.label], kind = self.data.kinds[label[0]];
-        (kinds[kind] = kinds[kind] || []).push(block);
+        var name = kind.replace(" ", "-") + (block.total < FILLED * (block.end - block.start) ? " a-pale" : "");
+        (kinds[name] = kinds[name] || []).push(block);
         var from = Math.max(block.start, self.from), to = Math.min(block.end, self.to);
         if (block.count === 1 && to - from >= NAMED * (self.to - self.from) && named < MAX_NAMED) {
           named += 1;
           names.push([from, to, at, self.data.names[label[1]] || self.data.words[label[0]]]);
         }
       });
-      Object.keys(kinds).forEach(function (kind) {
-        parts.push(make("path", { "class": "a-" + kind.replace(" ", "-"),
-          d: path(kinds[kind], self.from, self.to, at * ROW + 5) }));
+      Object.keys(kinds).forEach(function (name) {
+        parts.push(make("path", { "class": "a-" + name,
+          d: path(kinds[name], self.from, self.to, at * ROW + 5) }));
       });
     });
     var way = path(lane.way, this.from, this.to, lane.rows.length * ROW + MARK / 2);
@@ -261,7 +263,8 @@
     var word = this.data.words[label[0]], name = names[label[1]], lines = [];
     var head = html("b", "", name || word);
     if (name) lines.push(word);
-    if (block.count > 1) lines.push("the longest of " + block.count.toLocaleString("en") + " drawn together");
+    if (block.count > 1) lines.push("the longest of " + block.count.toLocaleString("en") +
+      " drawn together, which take " + time(block.total));
     lines.push(time(block.end - block.start, 6) + ", from " + time(block.start, 7) + " on, " +
       Number((100 * (block.end - block.start) / this.whole).toPrecision(3)) + "% of the picture");
     if (names[label[2]]) lines.push("operator: " + names[label[2]]);
