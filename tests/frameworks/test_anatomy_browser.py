@@ -7,6 +7,7 @@ from batchadvisor.session.analyze import write_page
 
 from .. import needs
 from ..trace.test_anatomy import CAUSES, many
+from ..trace.test_metrics import kernel, span
 from .test_html_browser import Visit
 
 needs.framework("playwright")
@@ -43,7 +44,11 @@ def pages(tmp_path_factory):
     from ..trace.test_reference import TRACES
 
     folder = tmp_path_factory.mktemp("pictures")
-    made = {"one": CAUSES, "merged": many(2_500, steps=3, streams=2)}
+    late = [
+        span("cuda_runtime", "cudaLaunchKernel", 75_190, 75_195, correlation=99_999),
+        kernel("late", 75_300, 77_000, 99_999, 50),
+    ]
+    made = {"one": CAUSES, "merged": [*many(2_500, steps=3, streams=2), *late]}
     for name, events in made.items():
         trace = folder / f"{name}.json"
         trace.write_text(json.dumps({"traceEvents": events}))
