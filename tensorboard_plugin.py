@@ -130,9 +130,11 @@ class BatchAdvisorPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # has no 
         elif shown.record is not None and shown.advice is not None:
             summary = run_summary(shown.record, shown.advice)
             report = self._board.report(shown)
-            text = render.show_run(shown.entry, report, summary, viewer=viewer)
+            pictures = self._board.pictures(shown)
+            text = render.show_run(shown.entry, report, summary, pictures, viewer=viewer)
         elif shown.analysis is not None:
-            text = render.show_traces(shown.entry, trace_page(shown.analysis), viewer=viewer)
+            page, pictures = trace_page(shown.analysis), self._board.pictures(shown)
+            text = render.show_traces(shown.entry, page, pictures, viewer=viewer)
         else:
             text = render.show_problem(shown.entry, shown.problem)
         return _answer(text, HTML, policy=FRAGMENT_POLICY)

@@ -63,13 +63,13 @@ def report(
         session.check_output(path, force=force)
         _write_stacks(records, path, options)
         return
-    content = _report(records, options, path.parent)
+    content, record = _report(records, options, path.parent)
     if not as_json:
         session.check_output(path, force=force)
     if as_json:
         click.echo(session.rendered(content, "JSON"), nl=False)
         return
-    session.write_report(content, path)
+    session.write_report(content, path, record)
     wrote("report", path)
     click.echo(f"Next: {session.next_command(content, records, path, _typed(options))}")
 
@@ -99,18 +99,21 @@ def _write_stacks(records: tuple[Path, ...], path: Path, options: dict[str, Any]
     click.echo("Next: open it in a viewer such as speedscope (npx speedscope FILE)")
 
 
-def _report(records: tuple[Path, ...], options: dict[str, Any], shown_from: Path) -> Any:
-    """The report object of one record, of several devices, or of two records."""
+def _report(
+    records: tuple[Path, ...], options: dict[str, Any], shown_from: Path
+) -> tuple[Any, Any]:
+    """The report object of one record, of several devices, or of two; of one also its record."""
     from ..session import report as session
 
     if len(records) == 2:
         _refuse_goal(options, "two records: each keeps its own goal")
-        return session.comparison_of(*map(session.load, records))
+        return session.comparison_of(*map(session.load, records)), None
     several = session.devices_report_of(records[0]) if records[0].is_dir() else None
     if several is not None:
         _refuse_goal(options, "several devices: each keeps its own goal")
-        return several
-    return _one(*session.load(records[0]), options, shown_from)
+        return several, None
+    record = session.load(records[0])
+    return _one(*record, options, shown_from), record
 
 
 def _one(record: Any, folder: Path, options: dict[str, Any], shown_from: Path) -> Any:

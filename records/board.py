@@ -6,6 +6,7 @@ from typing import Literal
 
 from .advice import Advice
 from .analysis import Analysis
+from .anatomy import TraceAnatomy
 from .base import Record
 from .run import RunRecord
 
@@ -43,7 +44,7 @@ class Entry(Record, frozen=True, kw_only=True):
 
 
 class Shown(Record, frozen=True, kw_only=True):
-    """One entry, read: a run has `record` and `advice`, traces have `analysis`.
+    """One entry, read: a run has `record` and `advice`, traces have `analysis` and `anatomies`.
 
     One on several devices has nothing of its own: each device is a run.
 
@@ -55,4 +56,5 @@ class Shown(Record, frozen=True, kw_only=True):
     record: RunRecord | None = None
     advice: Advice | None = None
     analysis: Analysis | None = None
+    anatomies: tuple[TraceAnatomy, ...] = ()
     problem: str = ""

@@ -1,23 +1,27 @@
-"""The pictures of docs/: the stored CPU run as a report and in TensorBoard, without network.
+"""The pictures of docs/: stored runs as reports, in TensorBoard and step by step, without network.
 
     python scripts/screenshots.py
+    python scripts/screenshots.py --steps
 
-Writes docs/report-light.png, docs/report-dark.png and docs/tab.png. Needs the extra test-frameworks
-and a Chromium.
+Writes docs/report-light.png, docs/report-dark.png, docs/tab.png and docs/step-*.png, with `--steps`
+only the last. Needs the extra test-frameworks and a Chromium.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from batchadvisor.advisor.advise import advise
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.html.page import render
+from batchadvisor.session.analyze import write_page
 from batchadvisor.session.recording.event_files import write_run_events
 from batchadvisor.session.recording.store import read_record
 from PIL import Image
@@ -25,6 +29,8 @@ from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "tests/data/records/char_gpt_cpu.json"
+STEPS = ROOT / "tests/data/h100/imagenet_256.pt.trace.json.gz"
+"""Recorded on an H100."""
 COLORS = 128
 
 
@@ -81,6 +87,96 @@ def take_tab(browser: Browser, folder: Path) -> bytes:
     return picture
 
 
+def made_ranks(folder: Path) -> Path:
+    """Traces on paper of four ranks; the third loads for longer, and the others wait for it.
+
+    Nothing of it was measured on any device.
+    """
+    target = folder / "ranks"
+    target.mkdir()
+    loads_us = (300, 420, 2100, 260)
+    for rank, load in enumerate(loads_us):
+        events: list[dict[str, Any]] = []
+        for step in range(3):
+            begin = step * 9000
+            events += _made_step(step, begin, load, begin + max(loads_us))
+        about = {"backend": "nccl", "rank": rank, "world_size": len(loads_us)}
+        document = {"traceEvents": events, "distributedInfo": about}
+        (target / f"rank{rank}.json").write_text(json.dumps(document))
+    return target
+
+
+def _made_step(step: int, begin: int, load: int, latest: int) -> list[dict[str, Any]]:
+    events = []
+
+    def add(cat: str, name: str, start: float, end: float, tid: int = 1, **args: Any) -> None:
+        place = {"pid": 0 if cat == "kernel" else 1, "tid": tid, "ts": start, "dur": end - start}
+        events.append({"ph": "X", "cat": cat, "name": name, "args": args, **place})
+
+    add("user_annotation", f"ProfilerStep#{step}", begin, begin + 8900)
+    add("user_annotation", "enumerate(DataLoader)#_Iter.__next__", begin, begin + load)
+    now, free = begin + load, 0.0
+    for number in range(24):
+        link = {"correlation": 100 * step + number}
+        collective = number % 8 == 7
+        add("cpu_op", "c10d::allreduce_" if collective else "aten::conv2d", now, now + 60)
+        add("cuda_runtime", "cudaLaunchKernel", now + 40, now + 48, **link)
+        start = max(now + 55, free)
+        name = "ncclDevKernel_AllReduce_Sum_f32(args)" if collective else "conv_kernel"
+        # All leave a collective when the last has come, which began so much later.
+        wait = latest - begin - load if number == 7 else 0
+        free = start + wait + (280 if collective else 170)
+        stream = 20 if collective else 7
+        add("kernel", name, start, free, stream, device=0, stream=stream, **link)
+        now += 75
+    return events
+
+
+def take_steps(browser: Browser, folder: Path) -> dict[str, bytes]:
+    """The anatomy of steps: wide and light with a block pointed at, dark and zoomed by keyboard, on
+    a telephone without scripts, on paper, and ranks under each other."""
+    page, ranks = folder / "steps.html", folder / "ranks.html"
+    write_page([STEPS], page)
+    write_page([made_ranks(folder)], ranks)
+    pictures = {}
+    for name, file, width, scheme, scripts in (
+        ("light", page, 1440, "light", True),
+        ("dark", page, 1024, "dark", True),
+        ("phone", page, 390, "dark", False),
+        ("paper", page, 760, "light", True),
+        ("ranks", ranks, 1024, "light", True),
+    ):
+        context = browser.new_context(
+            viewport={"width": width, "height": 1000},
+            color_scheme="dark" if scheme == "dark" else "light",
+            java_script_enabled=scripts,
+            offline=True,
+        )
+        tab = context.new_page()
+        tab.goto(file.as_uri())
+        shown = tab.locator("section.anatomies")
+        if scripts:
+            tab.locator("figure.anatomy").first.scroll_into_view_if_needed()
+            tab.locator("figure.anatomy .a-tools").first.wait_for()
+        if name == "light":
+            tab.set_viewport_size({"width": width, "height": 3000})
+            box = tab.locator(".a-lane", has_text="stream 7").first.bounding_box()
+            assert box is not None
+            tab.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + 22)
+        elif name == "dark":
+            tab.locator(".a-view").first.focus()
+            for key in ("ArrowDown", *(["."] * 3), "+", "+", "+", *(["ArrowDown"] * 9)):
+                tab.keyboard.press(key)
+            shown = tab.locator("figure.anatomy").first
+        elif name == "paper":
+            tab.emulate_media(media="print")
+        elif name in ("phone", "ranks"):
+            shown = tab.locator("figure.anatomy").first
+        pictures[name] = shown.screenshot()
+        context.close()
+    return pictures
+
+
 def shrink(target: Path) -> None:
     """Fewer colours; says what is left."""
     with Image.open(target) as picture:
@@ -91,6 +187,7 @@ def shrink(target: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--chromium", default="/usr/bin/chromium")
+    parser.add_argument("--steps", action="store_true")
     options = parser.parse_args()
     record = read_record(RECORD)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
@@ -99,6 +196,13 @@ def main() -> None:
         browser = playwright.chromium.launch(
             executable_path=options.chromium, args=["--no-sandbox"]
         )
+        for name, picture in take_steps(browser, Path(folder)).items():
+            target = ROOT / f"docs/step-{name}.png"
+            target.write_bytes(picture)
+            shrink(target)
+        if options.steps:
+            browser.close()
+            return
         parts = {
             "light": ("header.page", "section.device .scroll"),
             "dark": ("section.device h2 >> nth=1", "figure.chart >> nth=3"),

@@ -13,16 +13,19 @@ import msgspec
 from ..advisor.explain.job_verdict import job_verdict
 from ..advisor.explain.limits import losses_of, wait_notes
 from ..advisor.explain.verdict import verdict_of, without_steps
-from ..errors import UsageError
+from ..errors import RunError, UsageError
 from ..probes.trace import metrics, ranks
 from ..probes.trace.flames import flames_of
 from ..probes.trace.reader import read_trace
 from ..probes.trace.results import DeviceMetrics, StepMetrics, TraceMetrics
 from ..probes.trace.summary import profile_of
 from ..records import Analysis, StepTimes, TraceReport, Verdict
+from ..records.anatomy import TraceAnatomy
 from .recording.store import RECORD
 
 TRACE_SUFFIXES = (".json", ".json.gz")
+NUM_ROWS = 50
+"""Rows of the tables of kernels and operators on a page."""
 GRAPH_KERNELS = 2.0
 """Kernels per launch from which on graphs are spoken of."""
 
@@ -41,6 +44,48 @@ def analyze(
     Raises:
         UsageError: a path is no trace, or a folder holds none.
     """
+    return _read(paths, num_kernels, lenient=lenient, flames=flames, pictures=False)[0]
+
+
+def analyze_for_page(
+    paths: Sequence[Path], *, lenient: bool = False
+) -> tuple[Analysis, tuple[TraceAnatomy, ...]]:
+    """The same with all that a page shows: more kernels, flame graphs, the anatomy of the steps."""
+    analysis, drawn = _read(paths, NUM_ROWS, lenient=lenient, flames=True, pictures=True)
+    return analysis, tuple(drawn)
+
+
+def write_page(paths: Sequence[Path], output: Path) -> Analysis:
+    """Writes the page of traces whole or not at all; returns what it is of.
+
+    Raises:
+        UsageError: a path is no trace, or a folder holds none.
+        RunError: the page cannot be written.
+    """
+    from ..reports.builder.anatomy import of_analysis
+    from ..reports.builder.board.traces import trace_page
+    from ..reports.html.traces import render
+    from .recording.store import write_whole
+
+    analysis, drawn = analyze_for_page(paths)
+    listed = ", ".join(_text(path) for path in paths[:3]) + (" ..." if len(paths) > 3 else "")
+    text = render(trace_page(analysis), of_analysis(analysis, drawn), f"traces in {listed}")
+    try:
+        write_whole(output, text.encode())
+    except OSError as error:
+        msg = f"cannot write {output}: {error.strerror or error}."
+        raise RunError(msg, "Name another file with -o.") from error
+    return analysis
+
+
+def _read(
+    paths: Sequence[Path], num_kernels: int, *, lenient: bool, flames: bool, pictures: bool
+) -> tuple[Analysis, list[TraceAnatomy]]:
+    """Every trace; with what its pictures show, if that is wanted."""
+    from ..probes.trace.anatomy import anatomy_of, chosen_steps
+
+    chosen = None
+    drawn: list[TraceAnatomy] = []
     files, listed = _files(paths)
     reports: list[TraceReport] = []
     skipped: dict[str, str] = {}
@@ -61,10 +106,13 @@ def analyze(
         reports += _reports(path, analysis, result, num_kernels)
         if flames and result.stacks:
             reports[-1] = msgspec.structs.replace(reports[-1], flames=flames_of(analysis))
+        if pictures:
+            drawn.append(anatomy_of(analysis, _text(path), chosen))
+            chosen = chosen or chosen_steps(drawn[-1])
     if not reports:
         msg = f"{', '.join(map(str, paths))}: no trace of torch.profiler is in there."
         raise UsageError(msg, "Give .json or .json.gz files that the profiler exported.")
-    return _joined(reports, results, skipped)
+    return _joined(reports, results, skipped), drawn
 
 
 def analysis_json(analysis: Analysis) -> str:

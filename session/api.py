@@ -58,7 +58,8 @@ class ProbedRun(RunRecord, frozen=True, kw_only=True):
         """The report in a frame of its own, so that its style and the notebook's stay apart."""
         from .report import rendered, report_of
 
-        page = rendered(report_of(self, Path(self.folder)), "HTML")
+        folder = Path(self.folder)
+        page = rendered(report_of(self, folder), "HTML", (self, folder))
         headline = html.escape(self.advice.headline)
         return (
             f"<p><strong>{headline}</strong></p>"

@@ -113,13 +113,18 @@ def check_output(path: Path, *, force: bool) -> None:
         raise UsageError(msg, "Name another file, or overwrite it with --force.")
 
 
-def write_report(report: Report | ComparisonReport, path: Path) -> None:
+def write_report(
+    report: Report | ComparisonReport, path: Path, record: tuple[RunRecord, Path] | None = None
+) -> None:
     """Writes the file whole or not at all; the suffix chooses the renderer.
+
+    Args:
+        record: of the run and its folder, from whose trace a page draws steps.
 
     Raises:
         RunError: it cannot be written.
     """
-    text = rendered(report, SUFFIXES[path.suffix.lower()])
+    text = rendered(report, SUFFIXES[path.suffix.lower()], record)
     try:
         write_whole(path, text.encode())
     except OSError as error:
@@ -127,12 +132,22 @@ def write_report(report: Report | ComparisonReport, path: Path) -> None:
         raise RunError(msg, "Name another file with -o.") from error
 
 
-def rendered(report: Report | ComparisonReport, kind: str) -> str:
-    """The report as text of a kind: HTML, Markdown or JSON."""
+def rendered(
+    report: Report | ComparisonReport, kind: str, record: tuple[RunRecord, Path] | None = None
+) -> str:
+    """The report as text of a kind: HTML, Markdown or JSON.
+
+    Args:
+        record: of the run and its folder, from whose trace HTML draws steps.
+    """
     if kind == "HTML":
         from ..reports.html.page import render as html
 
-        return html(report)
+        if record is None or not isinstance(report, Report):
+            return html(report)
+        from .step_pictures import pictures_of
+
+        return html(report, pictures_of(record[0], report.advice, record[1]))
     if kind == "Markdown":
         from ..reports.markdown.page import render as markdown
 

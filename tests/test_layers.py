@@ -12,7 +12,8 @@ NOT_THE_PACKAGE = {"tests", "bench", "build", "examples", "scripts", "dist", "do
 SHARED = ("records", "errors", "units", "spread")
 HEAVY = {"torch", "tensorboard", "torch_tb_profiler", "numpy", "rich", "jinja2", "pynvml"}
 
-MODEL = ("reports/report", "reports/chart", "reports/text", "reports/sizes", "reports/tab")
+MODEL = ("reports/report", "reports/chart", "reports/text", "reports/sizes", "reports/tab",
+         "reports/anatomy")  # fmt: skip
 """What reports are made of, as data: builders make it, renderers show it."""
 BUILDER = ({"msgspec"}, {*SHARED, *MODEL, "reports/words", "reports/builder"})
 

@@ -217,3 +217,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     base_time_ns: int
     unread_devices: tuple[str, ...] = ()
     losses: Losses
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """Texts of `names`, then those of `python_names`."""
+        return (*self.names, *self.python_names)

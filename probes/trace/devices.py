@@ -11,7 +11,7 @@ from ...records import Copies, LongestGap
 from . import intervals, occupancy
 from . import kineto_names as vocabulary
 from .columns import Activities, DeviceProperties
-from .gaps import Causes, Gaps, idle_time
+from .gaps import Causes, Gaps, IdlePieces, idle_time
 from .intervals import Floats, Ints
 from .results import DeviceMetrics
 from .steps import LaunchCalls
@@ -77,6 +77,14 @@ class Device:
 
     def metrics(self, host: Causes, start_ns: int, end_ns: int) -> DeviceMetrics:
         """The metrics in [start_ns, end_ns]."""
+        return self._view(start_ns, end_ns).metrics(host)
+
+    def idle(self, host: Causes, start_ns: int, end_ns: int) -> IdlePieces:
+        """The idle time in [start_ns, end_ns], of which the metrics are the sums."""
+        view = self._view(start_ns, end_ns)
+        return IdlePieces.of(view.gaps, host, waits=self.waits)
+
+    def _view(self, start_ns: int, end_ns: int) -> _View:
         span = slice(
             int(np.searchsorted(self.reach, start_ns, side="right")),
             int(np.searchsorted(self.activities.start_ns, end_ns)),
@@ -85,8 +93,7 @@ class Device:
         rows: slice | Ints = span
         if not touching.all():  # some ended before, beside a longer one that reaches in
             rows = np.flatnonzero(touching) + int(span.start)
-        view = _View(self, rows, start_ns, end_ns)
-        return view.metrics(host)
+        return _View(self, rows, start_ns, end_ns)
 
 
 class _View:
@@ -107,6 +114,7 @@ class _View:
         self.compute = self.kernels & ~self.communication
         self.occupancy = device.occupancy[rows]
         self.blocks = device.blocks[rows]
+        self.gaps = Gaps.of(self.all, self.calls.returned_ns, start_ns, end_ns)
         self.unavailable: dict[str, str] = {}
 
     def metrics(self, host: Causes) -> DeviceMetrics:
@@ -122,7 +130,6 @@ class _View:
         busy_or_not = {f"{name}_pct": self._share(lengths[name]) for name in list(sets)[:4]}
         overlap = lengths["communication"] - exposed
         properties = self.device.properties
-        gaps = Gaps.of(self.all, self.calls.returned_ns, self.start_ns, self.end_ns)
         return DeviceMetrics(
             device=self.device.number,
             name=properties.name if properties else "",
@@ -146,8 +153,8 @@ class _View:
             copy_s=lengths["copy"] / 1e9,
             exposed_copy_s=(lengths["busy"] - lengths["kernel"]) / 1e9,
             num_launches=self._launches(),
-            idle=idle_time(gaps, host, waits=self.device.waits),
-            longest_gap=self._longest(gaps),
+            idle=idle_time(IdlePieces.of(self.gaps, host, waits=self.device.waits)),
+            longest_gap=self._longest(self.gaps),
             unavailable=self.unavailable,
         )
 

@@ -8,15 +8,16 @@ host's because a call began in it: the host may then sit in a copy that waits fo
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ...records import Record
+from ...records.anatomy import IdleCause
 from .columns import Activities, Ranges
-from .intervals import EMPTY, IntervalSet, Ints, complement, measure, merge, subtract, union
+from .intervals import EMPTY, IntervalSet, Ints, complement, merge, overlaps, subtract, union
 from .kineto_names import MEMCPY
 from .steps import UNKNOWN
 
@@ -60,8 +61,15 @@ class Idle(Record, frozen=True, kw_only=True):
     host_drained_s: float = 0.0
 
 
+CAUSES: tuple[IdleCause, ...] = get_args(IdleCause)
+"""In the order in which `IdlePieces.cause` counts them."""
+_NUM_HOST = CAUSES.index("host") + 1
+"""The first of them are the host's, in the order of `HostCalls.exclusive`."""
+_EVER = 2**62
+
 Causes: TypeAlias = tuple[IntervalSet, ...]
-"""What the host did, in the order of `HostCalls`; no two at the same time."""
+"""What the host did, in the order of `HostCalls` and then everything else; each moment is in one
+of them."""
 
 
 class HostCalls(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,13 +88,13 @@ class HostCalls(msgspec.Struct, frozen=True, kw_only=True):
     calls: IntervalSet
 
     def exclusive(self) -> Causes:
-        """The sets without what those before them have."""
+        """The sets without what those before them have, and the time that is in none."""
         sets: list[IntervalSet] = []
         before = EMPTY
         for covered in (self.inputs, self.synchronize, self.launches, self.calls):
             sets.append(subtract(covered, before))
             before = merge(before, covered)
-        return tuple(sets)
+        return (*sets, complement(before, -_EVER, _EVER))
 
 
 class Gaps(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,41 +143,99 @@ class Gaps(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def idle_time(gaps: Gaps, host: Causes, *, waits: IntervalSet = EMPTY) -> Idle:
-    """Idle time of one device, by cause.
+class IdlePieces(msgspec.Struct, frozen=True, kw_only=True):
+    """The idle time of one device in a window, cut where its cause changes; one row a piece.
 
-    Args:
-        gaps: of the device.
-        host: what the host did, `HostCalls.exclusive`.
-        waits: when the host waited for the device, copies that block included.
+    The pieces are in order, do not overlap, and add up to the gaps. All that is said of idle time
+    is added up from them.
+
+    Attributes:
+        start_ns, end_ns: when.
+        cause: position in `CAUSES`.
+        drained: whether it belongs to a gap that began while the host waited for the device.
+        num_gaps: how many separate times they were before they were cut.
     """
-    late = (gaps.start_ns, gaps.split_ns)
-    host_ns = gaps.split_ns - gaps.start_ns
-    rest_ns = gaps.end_ns - gaps.split_ns
-    quick = rest_ns < LAUNCH_LATENCY_NS
-    spent_ns = [measure(covered, *late) for covered in host]
-    inputs, synchronize, launches, calls = (_seconds(nanoseconds) for nanoseconds in spent_ns)
-    drained = _contains(waits, gaps.start_ns)
-    host_s = _seconds(host_ns)
+
+    start_ns: Ints
+    end_ns: Ints
+    cause: npt.NDArray[np.int8]
+    drained: npt.NDArray[np.bool_]
+    num_gaps: int
+
+    @classmethod
+    def of(cls, gaps: Gaps, host: Causes, *, waits: IntervalSet = EMPTY) -> IdlePieces:
+        """The pieces of a device's gaps.
+
+        Args:
+            gaps: of the device.
+            host: what the host did, `HostCalls.exclusive`.
+            waits: when the host waited for the device, copies that block included.
+        """
+        starts, ends, causes, rows = [], [], [], []
+        late = gaps.split_ns > gaps.start_ns
+        late_rows = np.flatnonzero(late)
+        waited = gaps.start_ns[late], gaps.split_ns[late]
+        for cause, covered in enumerate(host):
+            begin, end, of = overlaps(waited, covered)
+            starts.append(begin)
+            ends.append(end)
+            causes.append(np.full(len(begin), cause, np.int8))
+            rows.append(late_rows[of])
+        rest = np.flatnonzero(gaps.end_ns > gaps.split_ns)
+        starts.append(gaps.split_ns[rest])
+        ends.append(gaps.end_ns[rest])
+        causes.append(_after_the_launch(gaps)[rest])
+        rows.append(rest)
+        start, gap = np.concatenate(starts), np.concatenate(rows)
+        order = np.argsort(start, kind="stable")
+        return cls(
+            start_ns=start[order],
+            end_ns=np.concatenate(ends)[order],
+            cause=np.concatenate(causes)[order],
+            drained=_contains(waits, gaps.start_ns)[gap[order]],
+            num_gaps=len(gaps.start_ns),
+        )
+
+    def total_ns(self) -> dict[IdleCause, int]:
+        """Nanoseconds by cause, every cause."""
+        lengths = self.end_ns - self.start_ns
+        total = np.zeros(len(CAUSES), np.int64)
+        np.add.at(total, self.cause, lengths)
+        return dict(zip(CAUSES, total.tolist(), strict=True))
+
+    def drained_ns(self) -> int:
+        """The part of the host's causes other than its DataLoader in gaps that were drained."""
+        rows = self.drained & (self.cause > 0) & (self.cause < _NUM_HOST)
+        return int((self.end_ns - self.start_ns)[rows].sum())
+
+
+def _after_the_launch(gaps: Gaps) -> npt.NDArray[np.int8]:
+    """The cause of what is left of each gap once the launch call has returned."""
+    quick = gaps.end_ns - gaps.split_ns < LAUNCH_LATENCY_NS
+    launched = np.where(quick, CAUSES.index("launch_latency"), CAUSES.index("dependency"))
+    unlaunched = np.where(gaps.tail, CAUSES.index("tail"), CAUSES.index("unknown"))
+    return np.where(gaps.known & ~gaps.tail, launched, unlaunched).astype(np.int8)
+
+
+def idle_time(pieces: IdlePieces) -> Idle:
+    """Idle time of one device, by cause."""
+    total = pieces.total_ns()
+    host_ns = sum(total[cause] for cause in CAUSES[:_NUM_HOST])
     return Idle(
-        total_s=_seconds(gaps.end_ns - gaps.start_ns),
-        num_gaps=len(gaps.start_ns),
-        host_s=host_s,
-        launch_latency_s=_seconds(rest_ns[gaps.known & quick]),
-        dependency_s=_seconds(rest_ns[gaps.known & ~quick]),
-        unknown_s=_seconds(rest_ns[~gaps.known & ~gaps.tail]),
-        tail_s=_seconds(rest_ns[gaps.tail]),
-        host_input_s=inputs,
-        host_synchronize_s=synchronize,
-        host_launch_s=launches,
-        host_call_s=calls,
-        host_other_s=max(host_s - inputs - synchronize - launches - calls, 0.0),
-        host_drained_s=_seconds((host_ns - spent_ns[0])[drained]),
+        total_s=sum(total.values()) / 1e9,
+        num_gaps=pieces.num_gaps,
+        host_s=host_ns / 1e9,
+        launch_latency_s=total["launch_latency"] / 1e9,
+        dependency_s=total["dependency"] / 1e9,
+        unknown_s=total["unknown"] / 1e9,
+        tail_s=total["tail"] / 1e9,
+        host_input_s=total["input"] / 1e9,
+        host_synchronize_s=total["synchronize"] / 1e9,
+        host_launch_s=total["launch"] / 1e9,
+        host_call_s=total["call"] / 1e9,
+        host_other_s=total["host"] / 1e9,
+        host_drained_s=pieces.drained_ns() / 1e9,
     )
-
-
-def _seconds(times_ns: Ints) -> float:
-    return int(times_ns.sum()) / 1e9
 
 
 def blocking_calls(activities: Activities, launches: Ranges) -> npt.NDArray[np.bool_]:

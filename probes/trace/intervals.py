@@ -76,6 +76,21 @@ def subtract(covered: IntervalSet, other: IntervalSet) -> IntervalSet:
     return complement(merge(complement(covered, start, end), other), start, end)
 
 
+def overlaps(covered: IntervalSet, other: IntervalSet) -> tuple[Ints, Ints, Ints]:
+    """What both sets have, in order: starts, ends, and the row of the first set that each is in."""
+    starts, ends = covered
+    first = np.searchsorted(other[1], starts, side="right")
+    count = np.maximum(np.searchsorted(other[0], ends, side="left") - first, 0)
+    rows = np.repeat(np.arange(len(starts)), count)
+    before = np.cumsum(count) - count
+    theirs = np.repeat(first - before, count) + np.arange(len(rows))
+    return (
+        np.maximum(starts[rows], other[0][theirs]),
+        np.minimum(ends[rows], other[1][theirs]),
+        rows,
+    )
+
+
 def measure(covered: IntervalSet, starts: Ints, ends: Ints) -> Ints:
     """How much of the set lies in each of the given intervals, nanoseconds."""
     if len(starts) == 0:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from ...records import Breakdown, KernelTime, OperatorTime
 from . import intervals, tables
@@ -52,7 +53,7 @@ class Analysis:
     def __init__(self, trace: Trace) -> None:
         self.health = health_of(trace)
         self.trace = trace = self.health.trace
-        calls = launch_calls(trace.gpu, trace.launches)
+        self.calls = calls = launch_calls(trace.gpu, trace.launches)
         self.launched = calls.began_ns
         self.steps = self.health.steps
         self.flags = NameFlags(trace.names)
@@ -64,7 +65,10 @@ class Analysis:
             launches=self._when(trace.launches, vocabulary.is_launch),
             calls=intervals.union(trace.launches.start_ns, trace.launches.end_ns),
         ).exclusive()
-        self.waits = self._waits()
+        self.blocking = blocking_calls(trace.gpu, trace.launches)
+        waits = self._named(trace.launches, vocabulary.is_synchronize) | self.blocking
+        self.waiting = trace.launches.select(waits)
+        self.waits = intervals.union(self.waiting.start_ns, self.waiting.end_ns)
         self.devices = [
             Device(
                 number,
@@ -78,25 +82,21 @@ class Analysis:
         ]
         self.unavailable: dict[str, str] = {}
 
+    def _named(self, ranges: Ranges, test: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
+        """Which of the ranges have a name that passes the test."""
+        return np.array([test(name) for name in self.trace.names], bool)[ranges.name]
+
     def _when(self, ranges: Ranges, test: Callable[[str], bool]) -> IntervalSet:
         """The times of the ranges whose name passes the test."""
-        rows = np.array([test(name) for name in self.trace.names], bool)[ranges.name]
+        rows = self._named(ranges, test)
         return intervals.union(ranges.start_ns[rows], ranges.end_ns[rows])
-
-    def _waits(self) -> IntervalSet:
-        """When the host waited for the device."""
-        calls = self.trace.launches
-        rows = blocking_calls(self.trace.gpu, calls)
-        return intervals.merge(
-            self.synchronize, intervals.union(calls.start_ns[rows], calls.end_ns[rows])
-        )
 
     def window(self) -> tuple[int, int, WindowSource]:
         """The window of all shares: (start, end, what it is)."""
         gpu, operators, steps = self.trace.gpu, self.trace.operators, self.steps
         if len(steps):
             end = max(int(steps.end_ns.max()), int(steps.gpu_end_ns.max()))
-            return self._step_windows()[0][0], end, "steps"
+            return self.step_windows()[0][0], end, "steps"
         if len(gpu):
             return int(gpu.start_ns.min()), int(gpu.end_ns.max()), "GPU span"
         if len(operators):
@@ -120,7 +120,8 @@ class Analysis:
         older = ~own & (gpu.start_ns < gpu.start_ns[own].min())
         return int(gpu.end_ns[older].max(initial=UNKNOWN))
 
-    def _step_windows(self) -> list[tuple[int, int]]:
+    def step_windows(self) -> list[tuple[int, int]]:
+        """The windows of the steps, (start, end) of each; they do not overlap."""
         windows = self.steps.windows
         if windows:
             start, end = windows[0]
@@ -229,7 +230,7 @@ class Analysis:
 
     def _step_metrics(self) -> tuple[StepMetrics, ...]:
         steps: HostSteps = self.steps
-        windows = self._step_windows()
+        windows = self.step_windows()
         parts = self._breakdowns(windows) if windows else []
         metrics = []
         for index, (start, end) in enumerate(windows):

@@ -26,7 +26,7 @@ class Nesting:
         self.order = np.lexsort((-ranges.end_ns, ranges.start_ns, ranges.thread))
         self.starts, self.threads = ranges.start_ns[self.order], ranges.thread[self.order]
         self.ends = ranges.end_ns[self.order]
-        self.parents, self.ends = _parents_and_ends(self.starts, self.ends, self.threads)
+        self.parents, self.ends = parents_and_ends(self.starts, self.ends, self.threads)
 
     def self_times(self) -> Ints:
         """Time of each range, in their rows, that no range nested in it covers, nanoseconds."""
@@ -61,13 +61,13 @@ class Nesting:
             found[over] = self.parents[found[over]]
 
 
-def _parents_and_ends(
+def parents_and_ends(
     starts: Ints, ends: Ints, threads: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.int32], Ints]:
     """Position of the innermost range around each range, -1 if there is none; ends that nest.
 
-    Only a block of them is unpacked at a time: a number costs eight times as much memory as an
-    object.
+    Ranges are sorted by thread, start and falling end. Only a block of them is unpacked at a time: a
+    number costs eight times as much memory as an object.
     """
     parents, cut = np.empty(len(starts), np.int32), np.empty(len(starts), np.int64)
     open_ends: list[int] = []

@@ -83,11 +83,13 @@ class LaunchCalls(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         began_ns, returned_ns: when; `UNKNOWN` where no call is recorded.
         name: number in `Trace.names`; -1 there.
+        row: of the call in `Trace.launches`; -1 there.
     """
 
     began_ns: Ints
     returned_ns: Ints
     name: Ints
+    row: Ints
 
     def select(self, rows: Ints | slice) -> LaunchCalls:
         """The given rows; of a slice it is a view."""
@@ -115,10 +117,11 @@ def launch_calls(gpu: Activities, launches: Ranges) -> LaunchCalls:
     hit = call >= 0
     call = call[hit]
     began, returned = (np.full(len(gpu), UNKNOWN, np.int64) for _ in range(2))
-    name = np.full(len(gpu), -1, np.int64)
+    name, row = (np.full(len(gpu), -1, np.int64) for _ in range(2))
+    row[hit] = call
     began[hit], returned[hit] = launches.start_ns[call], launches.end_ns[call]
     name[hit] = launches.name[call]
-    return LaunchCalls(began_ns=began, returned_ns=returned, name=name)
+    return LaunchCalls(began_ns=began, returned_ns=returned, name=name, row=row)
 
 
 def host_steps(trace: Trace, launched: Ints) -> HostSteps:

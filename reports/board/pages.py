@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from ...records.board import Entry, Shown
 from ...units import format_bytes
+from ..anatomy import Anatomies
 from ..chart import Chart
 from ..html import ASSETS
 from ..report import ComparisonReport, Report, Table
@@ -45,12 +46,20 @@ def line(shown: Shown) -> str:
     return trace_line(shown.analysis) if shown.analysis is not None else clean(shown.problem)
 
 
-def show_run(entry: Entry, report: Report, summary: Table | None, *, viewer: bool) -> str:
+def show_run(
+    entry: Entry,
+    report: Report,
+    summary: Table | None,
+    anatomies: Anatomies | None = None,
+    *,
+    viewer: bool,
+) -> str:
     """A run.
 
     Args:
         report: made from its record.
         summary: metrics by batch size; `None` where nothing is known.
+        anatomies: pictures of its steps.
         viewer: whether traces can be opened here.
     """
     return _render(
@@ -61,6 +70,7 @@ def show_run(entry: Entry, report: Report, summary: Table | None, *, viewer: boo
         summary=summary,
         traces=_traces(entry),
         viewer=viewer,
+        anatomies=anatomies,
     )
 
 
@@ -77,16 +87,19 @@ def show_devices(report: Report) -> str:
     )
 
 
-def show_traces(entry: Entry, page: TracePage, *, viewer: bool) -> str:
-    """Traces without a run."""
+def show_traces(
+    entry: Entry, page: TracePage, anatomies: Anatomies | None = None, *, viewer: bool
+) -> str:
+    """Traces without a run, with pictures of their steps."""
     charts = {f"t-{chart.key}": chart for chart in page.charts}
     return _render(
-        "traces.html.jinja",
+        "board_traces.html.jinja",
         charts,
         page=page,
-        name=entry.name,
+        name=f"traces in {entry.name}",
         traces=_traces(entry),
         viewer=viewer,
+        anatomies=anatomies,
     )
 
 
@@ -132,9 +145,13 @@ def _charts_of(report: Report | ComparisonReport) -> dict[str, Chart]:
     return charts_of(report)
 
 
-def _render(template: str, charts: dict[str, Chart], **values: Any) -> str:
+def _render(
+    template: str, charts: dict[str, Chart], anatomies: Anatomies | None = None, **values: Any
+) -> str:
+    from ..html.anatomy import page_parts
     from ..html.page import chart_data
 
+    values |= page_parts(anatomies).values
     return _environment().get_template(template).render(data=chart_data(charts), **values)
 
 

@@ -15,11 +15,13 @@ from typing import Any
 import jinja2
 import msgspec
 
+from ..anatomy import Anatomies
 from ..chart import Chart
 from ..report import ComparisonReport, DeviceSection, Report
 from ..words.compared import not_compared
 from ..words.flames import kinds_of, notes_of, title_of
 from . import ASSETS, SCRIPTS, asset, flame
+from .anatomy import page_parts
 from .blocks import WIDTH as BLOCKS_WIDTH
 from .blocks import picture
 from .frame import HEIGHT, WIDTH
@@ -40,11 +42,16 @@ START = """
 """
 
 
-def render(report: Report | ComparisonReport) -> str:
-    """The whole file, for one run or for two side by side."""
+def render(report: Report | ComparisonReport, anatomies: Anatomies | None = None) -> str:
+    """The whole file, for one run or for two side by side.
+
+    Args:
+        anatomies: pictures of the steps of a run.
+    """
     charts = charts_of(report)
-    style = asset("uplot/uPlot.min.css") + "\n" + asset("report.css")
-    script = "\n".join((*map(asset, SCRIPTS), START))
+    drawn = page_parts(anatomies)
+    style = "\n".join(map(asset, ("uplot/uPlot.min.css", "report.css", *drawn.style)))
+    script = "\n".join((*map(asset, (*SCRIPTS, *drawn.script)), START))
     name = "run.html.jinja" if isinstance(report, Report) else "comparison.html.jinja"
     return (
         environment()
@@ -57,6 +64,7 @@ def render(report: Report | ComparisonReport) -> str:
             policy=policy(style, script),
             data=chart_data(charts),
             licence=asset("uplot/LICENSE"),
+            **drawn.values,
         )
     )
 

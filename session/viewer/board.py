@@ -13,6 +13,7 @@ from pathlib import Path
 from ...advisor.advise import advise
 from ...errors import BatchAdvisorError, UsageError
 from ...records.board import Entry, Shown
+from ...reports.anatomy import Anatomies
 from ...reports.report import ComparisonReport, Report
 from ..recording.store import read_record
 from .logdir import Heads, Place, any_below, find
@@ -27,8 +28,8 @@ SWITCH_S = 2e-4
 """Threads take turns so often while a log directory is listed."""
 MAX_KEPT = 256
 """Entries that are kept after they were read; a record takes some 100 KiB, a summary less."""
-NUM_ROWS = 50
-"""Rows of the tables of kernels and operators."""
+MAX_DRAWN = 8
+"""Of them with pictures of steps, which take megabytes."""
 
 
 class Board:
@@ -42,6 +43,7 @@ class Board:
         self._roots = tuple(roots)
         self._listing = threading.Lock()
         self._reading = threading.Lock()
+        self._decoding = threading.Lock()
         self._keeping = threading.Lock()
         self._heads: Heads = {}
         self._places: dict[str, Place] = {}
@@ -76,7 +78,10 @@ class Board:
         if kept is not None:
             return kept
         if place.entry.kind == "run":
-            return self._keep(_run(place))
+            with (
+                self._decoding
+            ):  # msgspec crashes where two threads decode a type for the first time
+                return self._keep(_run(place))
         if place.entry.kind == "devices":
             return self._keep(Shown(entry=place.entry))
         with self._reading:  # one folder at a time: a trace can be large
@@ -100,6 +105,22 @@ class Board:
         if report is None:
             raise UsageError(f"{folder} holds no run any more.")
         return report
+
+    def pictures(self, shown: Shown) -> Anatomies | None:
+        """The pictures of the steps of an entry that was read; `None` where it has none.
+
+        Raises:
+            UsageError: its folder is gone.
+        """
+        from ...reports.builder.anatomy import of_analysis
+        from ..step_pictures import pictures_of
+
+        if shown.analysis is not None:
+            return of_analysis(shown.analysis, shown.anatomies)
+        if shown.record is None or shown.advice is None:
+            return None
+        with self._reading:  # one at a time: a trace can be large
+            return pictures_of(shown.record, shown.advice, self.folder(shown.entry.key))
 
     def comparison(self, shown: Sequence[Shown]) -> ComparisonReport | None:
         """Two runs side by side; `None` where one of them is no run.
@@ -149,6 +170,9 @@ class Board:
             self._kept[shown.entry.key] = shown
             while len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
+            drawn = [key for key, kept in self._kept.items() if kept.anatomies]
+            for key in drawn[:-MAX_DRAWN]:
+                del self._kept[key]
         return shown
 
     def _listed(self) -> dict[str, Place]:
@@ -195,15 +219,13 @@ def _run(place: Place) -> Shown:
 
 
 def _traces(place: Place) -> Shown:
-    from ..analyze import analyze
+    from ..analyze import analyze_for_page
 
     try:
-        analysis = analyze(
-            tuple(place.files.values()), num_kernels=NUM_ROWS, lenient=True, flames=True
-        )
+        analysis, drawn = analyze_for_page(tuple(place.files.values()), lenient=True)
     except BatchAdvisorError as error:
         return Shown(entry=place.entry, problem=str(error))
-    return Shown(entry=place.entry, analysis=analysis)
+    return Shown(entry=place.entry, analysis=analysis, anatomies=drawn)
 
 
 def roots_of(logdir: str, spec: str) -> list[tuple[str, Path]]:

@@ -200,6 +200,19 @@ def test_traces_of_others_are_summarised(one):
     expect(one.tab.locator("#view th", has_text="aten::mm<b>").first).to_be_visible()
 
 
+def test_steps_of_traces_are_drawn_and_zoomed(one):
+    one.choose("foreign")
+    figure = one.tab.locator("figure.anatomy").first
+    figure.scroll_into_view_if_needed()
+    expect(figure.locator(".a-tools")).to_be_visible()
+    expect(figure).to_contain_text("Median of 3 steps, of which none is slower: step 0")
+    figure.locator(".a-view").focus()
+    one.page.keyboard.press("+")
+    expect(figure.locator(".a-range")).to_contain_text(" to ")
+    one.page.keyboard.press("ArrowDown")
+    expect(figure.locator(".a-tip")).to_contain_text("lane: DataLoader")
+
+
 def test_runs_are_compared(one):
     expect(one.tab.locator("#compare")).to_be_disabled()
     for name in ("gpu", "char_gpt"):

@@ -14,7 +14,9 @@ import re
 
 import pytest
 from batchadvisor.errors import UsageError
-from batchadvisor.probes.trace.metrics import analyse_file
+from batchadvisor.probes.trace.anatomy import anatomy_of
+from batchadvisor.probes.trace.metrics import Analysis
+from batchadvisor.probes.trace.reader import read_trace
 from batchadvisor.probes.trace.repair import repair
 from batchadvisor.probes.trace.summary import profile_of
 
@@ -138,11 +140,14 @@ def mutant_of(data: bytes, chance: random.Random) -> tuple[bytes, str]:
 def check(path) -> str:
     """Analyses the file, repairs it, and says how that went."""
     try:
-        metrics = analyse_file(path)
+        analysis = Analysis(read_trace(path))
     except UsageError:
         with pytest.raises(UsageError, match=re.escape(str(path))):
             repair_and_analyse(path)
         return "refused"
+    metrics = analysis.result()
+    for step in anatomy_of(analysis, path.name).steps:
+        assert sum(step.way_ns.values()) in (0, step.window_ns)
     json.dumps(str(metrics.losses))
     profile = profile_of(metrics, path.name)
     for share in (profile.busy_pct, profile.kernel_pct, profile.input_wait_pct):
@@ -173,7 +178,7 @@ def check(path) -> str:
 def repair_and_analyse(path):
     """A file that cannot be read is not made into one that can."""
     repair(path)
-    analyse_file(path)
+    Analysis(read_trace(path)).result()
 
 
 @pytest.mark.timeout(300 + CASES)  # a busy machine takes a second for some

@@ -204,6 +204,7 @@
     var data = view.querySelector("script.data");
     if (data) charts(JSON.parse(data.textContent));
     BatchAdvisorTables.enhance(view);
+    BatchAdvisorAnatomy.enhance(view);
     view.querySelectorAll("a.trace").forEach(link);
     view.scrollTop = top;
     if (before.top) { view.scrollTop = before.top; before.top = 0; }
