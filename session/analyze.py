@@ -50,7 +50,7 @@ def analyze(
 def analyze_for_page(
     paths: Sequence[Path], *, lenient: bool = False
 ) -> tuple[Analysis, tuple[TraceAnatomy, ...]]:
-    """The same with all that a page shows: more kernels, flame graphs, the anatomy of the steps."""
+    """Reads traces with all that a page shows: more kernels, flame graphs, pictures of steps."""
     analysis, drawn = _read(paths, NUM_ROWS, lenient=lenient, flames=True, pictures=True)
     return analysis, tuple(drawn)
 

@@ -10,7 +10,7 @@ from ..records import Advice, Profile, RunRecord, Trial
 from ..records.anatomy import TraceAnatomy
 from ..reports.anatomy import Anatomies
 
-KEPT = 16
+KEPT_PICTURES = 16
 """Traces whose pictures are kept in memory while pages are asked for again."""
 
 
@@ -67,7 +67,7 @@ def _read(profile: Profile, folder: Path) -> TraceAnatomy:
     return _drawn(path, name, state.st_size, state.st_mtime_ns)
 
 
-@functools.lru_cache(maxsize=KEPT)
+@functools.lru_cache(maxsize=KEPT_PICTURES)
 def _drawn(path: Path, name: str, _size: int, _changed_ns: int) -> TraceAnatomy:
     """What the trace shows; read again when the file has changed."""
     from ..probes.trace.anatomy import anatomy_of

@@ -20,7 +20,6 @@ SEVERAL_VALUES = frozenset(
         "LEAST_NUMBERS",
         "MOST",
         "NARROW",
-        "NUM_ROWS",
         "OUTSIDE",
         "PIECE",
         "SMALLEST",

@@ -25,7 +25,7 @@ from ...records.anatomy import (
 from . import intervals
 from . import kineto_names as vocabulary
 from .columns import Activities
-from .critical_way import HOST, NOBODY, critical_way
+from .critical_way import NOBODY, ON_HOST, critical_way
 from .devices import Device
 from .event import whole_number
 from .gaps import CAUSES, IdlePieces
@@ -37,7 +37,7 @@ from .steps import UNKNOWN
 
 PIXELS = 1024
 """Events that take less than this part of the picture are merged, where there are too many."""
-FINEST, COARSEST = 12, -4
+FINEST_POWER, COARSEST = 12, -4
 """Widths that are tried, as powers of the square root of 2 times `PIXELS`; the finest that gives
 few enough spans is taken."""
 STRIP = 700
@@ -47,11 +47,11 @@ MAX_SPANS = 8000
 MAX_STREAMS = 12
 """Streams that have a lane of their own, those that work the longest; the rest share one."""
 MAX_DEVICES = 8
-MAX_THREADS = 3
+MAX_THREAD_LANES = 3
 """Threads of the host that have a lane of their own, those with the most operators."""
 MAX_DEPTH = 6
 """Rows of nested operators, and of nested frames."""
-NO_STACKS = (
+NO_FRAMES = (
     "no Python function of the user's code is in the trace, so that no line of code stands beside "
     "an operator (with_stack=True records them, batchadvisor run does with --stacks)"
 )
@@ -80,7 +80,7 @@ def anatomy_of(analysis: Analysis, trace: str, chosen: Chosen | None = None) -> 
     if analysis.trace.losses.any:
         notes.append(f"the trace is damaged: {analysis.trace.losses}")
     if len(analysis.trace.operators) and not len(analysis.trace.python):
-        notes.append(NO_STACKS)
+        notes.append(NO_FRAMES)
     picked = _picked(analysis, chosen)
     if source == "steps" and not picked:
         notes.append("no step of the trace takes any time: the picture is of the whole window")
@@ -154,7 +154,7 @@ def _picked(analysis: Analysis, chosen: Chosen | None) -> dict[WhichStep, tuple[
 
 
 def _whole_window(analysis: Analysis, start: int, end: int) -> dict[int, tuple[int, IdlePieces]]:
-    """Of each GPU: the length of the whole window, and its idle time there."""
+    """Returns the length of the whole window for each GPU, and its idle time there."""
     return {
         device.number: (end - start, device.idle(analysis.causes, start, end))
         for device in analysis.devices
@@ -307,7 +307,7 @@ class _Picture:
         if sum(len(row.start_ns) for row in rows) <= most:
             return 0
         resolution = 0
-        for power in range(COARSEST, FINEST + 1):
+        for power in range(COARSEST, FINEST_POWER + 1):
             finer = max(1, int((self.end - self.start) / (PIXELS * 2.0 ** (power / 2))))
             if resolution and sum(len(row.groups(finer)) for row in rows) > most:
                 break
@@ -419,8 +419,8 @@ class _Picture:
         most = threads[np.argsort(-counts, kind="stable")].tolist()
         main = self._main_thread(most)
         most = [main, *(thread for thread in most if thread != main)] if main is not None else most
-        if len(most) > MAX_THREADS:
-            self.left_out.append(f"operators of {len(most) - MAX_THREADS} more threads")
+        if len(most) > MAX_THREAD_LANES:
+            self.left_out.append(f"operators of {len(most) - MAX_THREAD_LANES} more threads")
         on_way = self._way_in("host")
         code_depth, depth = (
             host.depth(host.kind == host.CODE),
@@ -430,7 +430,7 @@ class _Picture:
             host.kind == host.OPERATOR, NUMBER["operator"], NUMBER["annotation"]
         ).astype(np.int8)
         deeper = 0
-        for number, thread in enumerate(most[:MAX_THREADS]):
+        for number, thread in enumerate(most[:MAX_THREAD_LANES]):
             own = host.thread == thread
             frames = inside & own & (host.kind == host.CODE)
             rows, more = self._nested(frames, code_depth, "code")
@@ -544,14 +544,14 @@ class _Picture:
         starts = [way.start_ns[ran], way.start_ns[waited]]
         ends = [way.end_ns[ran], way.end_ns[waited]]
         rows = [way.row[ran], way.row[waited]]
-        host = way.row == HOST
+        host = way.row == ON_HOST
         on_host = way.start_ns[host], way.end_ns[host]
         for kind, covered in zip(_HOST_KINDS, analysis.causes, strict=True):
             start, end, _ = intervals.overlaps(on_host, covered)
             starts.append(start)
             ends.append(end)
             kinds.append(np.full(len(start), NUMBER[kind], np.int8))
-            rows.append(np.full(len(start), HOST, np.int64))
+            rows.append(np.full(len(start), ON_HOST, np.int64))
         row = np.concatenate(rows)
         start = np.concatenate(starts)
         self.way_rows = row[np.argsort(start, kind="stable")]
@@ -562,7 +562,7 @@ class _Picture:
         """Where the way runs through the host doing this."""
         if self.way is None:
             return intervals.EMPTY
-        rows = (self.way.kind == NUMBER[kind]) & (self.way_rows == HOST)
+        rows = (self.way.kind == NUMBER[kind]) & (self.way_rows == ON_HOST)
         return intervals.union(self.way.start_ns[rows], self.way.end_ns[rows])
 
     def _way_ns(self, way: Events) -> dict[SpanKind, int]:

@@ -47,7 +47,7 @@ class Ranges(Columns, frozen=True, kw_only=True):
         )
 
     def renamed(self, offset: int) -> Ranges:
-        """The same rows with names so many numbers higher."""
+        """Returns the rows with numbers of names that are higher by `offset`."""
         return msgspec.structs.replace(self, name=self.name + np.int32(offset))
 
     def join(self, other: Ranges) -> Ranges:

@@ -21,7 +21,7 @@ from .gaps import LAUNCH_LATENCY_NS
 from .intervals import Ints
 from .steps import UNKNOWN, LaunchCalls
 
-HOST = -1
+ON_HOST = -1
 """In place of an activity: the host was on the way."""
 NOBODY = -2
 """Nothing ran that the window's end depends on."""
@@ -32,7 +32,7 @@ class Way(NamedTuple):
 
     Attributes:
         start_ns, end_ns: of each part.
-        row: the activity that ran, `HOST` or `NOBODY`.
+        row: the activity that ran, `ON_HOST` or `NOBODY`.
         waits: what the part waited for where nothing ran, `None` where something did.
     """
 
@@ -90,12 +90,12 @@ class _Walk:
         return list(map(int, before))
 
     def way(self) -> Way:
-        now, row = self.high, HOST
+        now, row = self.high, ON_HOST
         last = self._ended_by(now)
         if last is not None and self.ends[last] >= self.high:
             row = last
         while now > self.low:
-            now, row = self._on_host(now) if row == HOST else self._on_gpu(now, row)
+            now, row = self._on_host(now) if row == ON_HOST else self._on_gpu(now, row)
             if row == NOBODY:
                 break
         self._add(self.low, now, NOBODY, "unknown")
@@ -144,7 +144,7 @@ class _Walk:
                 return self.ends[other], other
         kind: SpanKind = "launch_latency" if begin - ready < LAUNCH_LATENCY_NS else "dependency"
         self._add(ready, begin, NOBODY, kind)
-        return (ready, before) if before >= 0 and free >= returned else (ready, HOST)
+        return (ready, before) if before >= 0 and free >= returned else (ready, ON_HOST)
 
     def _on_host(self, now: int) -> tuple[int, int]:
         """The host, back to where it last waited for the GPU."""
@@ -153,11 +153,11 @@ class _Walk:
             start, end = self.wait_starts[at], self.wait_ends[at]
             row = self._waited_for(start, end)
             if row is not None:
-                self._add(self.ends[row], now, HOST)
+                self._add(self.ends[row], now, ON_HOST)
                 return self.ends[row], row
             at -= 1
-        self._add(self.low, now, HOST)
-        return self.low, HOST
+        self._add(self.low, now, ON_HOST)
+        return self.low, ON_HOST
 
     def _waited_for(self, start: int, end: int) -> int | None:
         """The activity that ended last inside a call and was launched before it began, or by it."""

@@ -18,10 +18,10 @@ from .steps import launch_rows
 
 SMALLEST = 1 / 400
 """Share of a flame graph below which a block is not drawn."""
-MOST_BLOCKS = 600
+MOST_FLAME_BLOCKS = 600
 """Blocks of a flame graph; of more, the shortest are left out."""
 UNKNOWN_LAUNCH = "launched before the trace began, or by nobody in it"
-BACKWARD = "backward pass"
+BACKWARD_PASS = "backward pass"
 
 
 def flames_of(analysis: Analysis) -> tuple[Flame, ...]:
@@ -84,8 +84,8 @@ class _Tree:
     def blocks(self) -> tuple[list[FlameBlock], int, float]:
         """What is drawn; how many blocks are not, and below which share of the whole they are."""
         smallest = SMALLEST * self.total_ns
-        if sum(total >= smallest for total in self.total) > MOST_BLOCKS:
-            smallest = sorted(self.total, reverse=True)[MOST_BLOCKS - 1] + 1
+        if sum(total >= smallest for total in self.total) > MOST_FLAME_BLOCKS:
+            smallest = sorted(self.total, reverse=True)[MOST_FLAME_BLOCKS - 1] + 1
         inner: defaultdict[int, list[int]] = defaultdict(list)
         for node, parent in enumerate(self.parent):
             if self.total[node] >= smallest:
@@ -231,7 +231,7 @@ class _Stacks:
             if source >= 0:  # what the engine does, under the line whose gradient it is
                 around = self._path(source, without=(_CALL, _OPERATOR))
                 engine = [n for n in path if self.frames[n].kind in ("operator", "annotation")]
-                path = [*around, self.number(BACKWARD, "group"), *engine]
+                path = [*around, self.number(BACKWARD_PASS, "group"), *engine]
             elif position < 0:
                 path = [self.number(UNKNOWN_LAUNCH, "group")]
             yield device, [*path, self.number(self.trace.names[name], "kernel")], total_ns

@@ -277,7 +277,7 @@ class Analysis:
         )
 
     def _device_times(self, start: int, end: int) -> intervals.Ints | None:
-        """Of each operator's name, time of the GPU's work in the window that was launched in it."""
+        """Time of the GPU's work in the window, by the name of the operator that launched it."""
         gpu, operator = self.trace.gpu, self.launched_from.operator
         if not self.devices:
             return None

@@ -66,8 +66,8 @@ def parents_and_ends(
 ) -> tuple[npt.NDArray[np.int32], Ints]:
     """Position of the innermost range around each range, -1 if there is none; ends that nest.
 
-    Ranges are sorted by thread, start and falling end. Only a block of them is unpacked at a time: a
-    number costs eight times as much memory as an object.
+    Ranges are sorted by thread, start and falling end. Only a block of them is unpacked at a time:
+    a number costs eight times as much memory as an object.
     """
     parents, cut = np.empty(len(starts), np.int32), np.empty(len(starts), np.int64)
     open_ends: list[int] = []

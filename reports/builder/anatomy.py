@@ -21,7 +21,7 @@ MAX_TRACES = 4
 MAX_RANKS = 64
 MAX_NAME = 140
 """Characters of a name; templates of C++ have thousands."""
-RULE = (
+STEP_RULE = (
     "The median step is the middle one of the steps when they are sorted by the length of their "
     "windows, of two the shorter; where some launched work of a GPU, only those count."
 )
@@ -120,7 +120,9 @@ def _trace(trace: TraceAnatomy, name: str, *, job: bool) -> TracePicture:
         )
     notes = list(_sentences(trace.notes))
     if trace.num_steps > 1:
-        notes += [f"{RULE} Ranks of one job show the steps of the first rank." if job else RULE]
+        notes += [
+            f"{STEP_RULE} Ranks of one job show the steps of the first rank." if job else STEP_RULE
+        ]
     guide = [WAY] if any(step.way_ns for step in trace.steps) else []
     if any(step.idle for step in trace.steps) and trace.num_steps:
         guide.append(WINDOW)

@@ -189,7 +189,7 @@ def _flat(row: Spans, numbers: Sequence[int]) -> str:
 
 
 def _pairs(spans: Spans) -> str:
-    """The same without labels."""
+    """Picture without labels."""
     flat: list[int] = []
     before = 0
     for start, end in zip(spans.start_ns, spans.end_ns, strict=True):

@@ -27,7 +27,7 @@ from ..words.wording import evidence_text, percent, plural, share_of
 from .page import Page
 
 UNKNOWN = "-"
-WIDE = 120
+WIDE_PAGE = 120
 """Columns from which on it is shown where kernels and operators come from."""
 MOST_ORIGIN = 28
 TENSOR_CORES = {"yes": "yes", "no": "no", "cannot tell": "?", "": UNKNOWN}
@@ -304,7 +304,7 @@ def _kernels(page: Page, profile: Profile, name: str, number: int) -> None:
         origins = [_origin(page, operator.callers, "line") for operator in operators]
         texts = [operator.name for operator in operators]
     columns = {title: cells for title, cells in columns.items() if set(cells) - {UNKNOWN}}
-    if page.width >= WIDE and any(origins):
+    if page.width >= WIDE_PAGE and any(origins):
         columns["from"] = [origin or UNKNOWN for origin in origins]
     room = page.width - sum(max(map(len, [t, *c])) + GAP for t, c in columns.items()) - GAP
     columns["name"] = [_cut(page.safe(text), max(room, 12)) for text in texts]

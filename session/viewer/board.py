@@ -29,7 +29,7 @@ SWITCH_S = 2e-4
 MAX_KEPT = 256
 """Entries that are kept after they were read; a record takes some 100 KiB, a summary less."""
 MAX_DRAWN = 8
-"""Of them with pictures of steps, which take megabytes."""
+"""Entries that are kept with pictures of their steps, which take megabytes."""
 
 
 class Board:

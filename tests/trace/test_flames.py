@@ -54,7 +54,15 @@ class TestMerged:
         assert paths[(*forward, "elementwise")] == 4
         engine = "autograd::engine::evaluate_function: AddmmBackward0"
         builtin = "<built-in method matmul of type object>"
-        back = (*forward, builtin, flames.BACKWARD, engine, "AddmmBackward0", "aten::mm", "gemm")
+        back = (
+            *forward,
+            builtin,
+            flames.BACKWARD_PASS,
+            engine,
+            "AddmmBackward0",
+            "aten::mm",
+            "gemm",
+        )
         assert paths[back] == 20
         assert paths[(*forward, builtin, "aten::linear", "aten::addmm", "gemm")] == 10
         assert paths[forward] == 34
