@@ -14,11 +14,15 @@ import re
 
 import pytest
 from batchadvisor.errors import UsageError
+from batchadvisor.probes.trace import flames
 from batchadvisor.probes.trace.anatomy import anatomy_of
-from batchadvisor.probes.trace.metrics import Analysis
+from batchadvisor.probes.trace.metrics import Analysis, analyse_file
 from batchadvisor.probes.trace.reader import read_trace
 from batchadvisor.probes.trace.repair import repair
 from batchadvisor.probes.trace.summary import profile_of
+from batchadvisor.reports.data import speedscope
+
+from .test_flames import check_speedscope
 
 CASES = int(os.environ.get("BATCHADVISOR_FUZZ_CASES", "320"))
 MOST_BYTES = 40_000
@@ -159,6 +163,7 @@ def check(path) -> str:
             parts.host_s + parts.launch_latency_s + parts.dependency_s + parts.unknown_s
         ) + parts.tail_s
         assert causes == pytest.approx(parts.total_s)
+    check_stacks(path)
     before = path.read_bytes()
     changed = repair(path)
     data = path.read_bytes()
@@ -173,6 +178,18 @@ def check(path) -> str:
     if changed == 0 and not metrics.losses.any:
         return "valid" if after == before else "header repaired"
     return "repaired"
+
+
+def check_stacks(path):
+    """Whatever is in a trace, blocks lie inside each other, and what opens closes."""
+    analysis = Analysis(read_trace(path))
+    for flame in flames.flames_of(analysis):
+        assert all(block.start_s >= 0 for block in flame.blocks)
+        ends = [block.start_s + block.total_s for block in flame.blocks]
+        assert max(ends, default=0.0) <= flame.total_s * (1 + 1e-9)
+    stacks = flames.stacks_of(analysis)
+    if stacks.threads or stacks.launched:
+        check_speedscope(speedscope.render(stacks, path.name))
 
 
 def repair_and_analyse(path):
