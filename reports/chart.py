@@ -27,6 +27,7 @@ class Series(Record, frozen=True, kw_only=True):
         low, high: the interval of each value; empty where none is known.
         texts: each value as people read it, with the digits that its spread supports; may be empty.
         color: slot of the palette, from 1.
+        dashed: drawn so, to be seen where it covers another line.
     """
 
     key: str
@@ -37,6 +38,7 @@ class Series(Record, frozen=True, kw_only=True):
     low: tuple[float | None, ...] = ()
     high: tuple[float | None, ...] = ()
     texts: tuple[str, ...] = ()
+    dashed: bool = False
 
 
 class Mark(Record, frozen=True, kw_only=True):

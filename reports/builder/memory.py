@@ -280,7 +280,7 @@ def _charts(device: SnapshotDevice) -> tuple[Chart, ...]:
             for number, at in enumerate(line.steps, 1)
         ]
     group = -(-device.num_events // len(line.positions))
-    notes = ["Numbers at the foot: ends of steps."] if len(marks) > 1 else []
+    notes = ["Numbers at the top: ends of steps."] if len(marks) > 1 else []
     if group > 1:
         notes.append(f"Of each {group} events, the one with most in use.")
     return (

@@ -19,6 +19,7 @@ from .frame import (
     Frame,
     Shape,
     bar_width,
+    curve,
     number,
     path,
     shape,
@@ -95,8 +96,10 @@ def _top(chart: Chart) -> float:
         for series in chart.series:
             values += [value for value in (*series.values, *series.high) if value is not None]
     top = max([*values, *([100.0] if chart.unit == "%" else [])], default=0.0)
-    # Room above a limit, a band or a bar for its name and that of the recommended size.
-    named = chart.bands or any(chart.stacked or mark.axis == "y" for mark in chart.marks)
+    # Room above a limit, a band, a bar or a curve for the names that stand there.
+    named = chart.bands or any(
+        chart.stacked or mark.axis == "y" or mark.kind == "phase" for mark in chart.marks
+    )
     room = ROOM_FOR_NAMES if named else ROOM
     return top * room if top > 0 else 1.0
 
@@ -116,10 +119,8 @@ def _y_axis(frame: Frame) -> list[Shape]:
     ticks = [(tick, frame.y(tick)) for tick in nice_ticks(frame.top)]
     lines = "".join(f"M{LEFT} {number(y)}H{WIDTH - RIGHT}" for _, y in ticks)
     parts = [shape("path", "grid", d=lines)]
-    parts += [
-        text_at(LEFT - 6, y + 4, short(value), "dim", "end") for value, y in ticks if y > TOP + 8
-    ]
-    parts.append(text_at(4, TOP - 1, frame.chart.y_label, "dim", "start"))
+    parts += [text_at(LEFT - 6, y + 4, short(value), "dim", "end") for value, y in ticks]
+    parts.append(text_at(4, 11, frame.chart.y_label, "dim", "start"))
     return parts
 
 
@@ -182,9 +183,9 @@ def _line(frame: Frame, series: Series) -> list[Shape]:
         (at, x, y) for at, (x, y) in enumerate(zip(chart.x, series.values, strict=True))
         if y is not None
     ]  # fmt: skip
-    dash = " dash" if series.kind == "estimate" else ""
+    dash = " dash" if series.kind == "estimate" or series.dashed else ""
     places = frame.places(series)
-    parts = [path(f"line s{series.color}{dash}", places)] if len(places) > 1 else []
+    parts = [curve(f"line s{series.color}{dash}", places)] if len(places) > 1 else []
     for at, x, y in points:
         if series.kind != "measured":
             break
@@ -216,18 +217,17 @@ def _said(series: Series, at: int) -> str:
 
 
 def _phases(frame: Frame) -> list[Shape]:
-    """Where something else begins, below the lines, above areas; a label that would cover one is
-    left out."""
+    """Where something else begins: a line, its label at the top, above the curves; a label that
+    would cover another is left out."""
     parts: list[Shape] = []
     base, free = HEIGHT - BOTTOM, 0.0
-    areas = frame.chart.areas
     for mark in frame.chart.marks:
         if mark.kind == "phase":
             x = frame.x(mark.value)
-            parts.append(path("mark" if areas else "grid", [(x, TOP), (x, base)]))
+            css = "mark" if frame.chart.areas else "grid"
+            parts.append(path(css, [(x, TOP), (x, base)]))
             if x >= free:
-                y = TOP + 9 if areas else base - 5
-                parts.append(text_at(x + 3, y, mark.label, "dim", "start"))
+                parts.append(text_at(x + 3, TOP + 10, mark.label, "dim", "start"))
                 free = x + 8 + len(mark.label) * CHARACTER
     return parts
 
@@ -249,7 +249,7 @@ def nice_ticks(top: float, wanted: int = 5) -> list[float]:
 
 # Marks across a chart and the names of marks and bands.
 
-ROW = 13
+ROW = 14
 """Between the base lines of two labels."""
 
 

@@ -148,11 +148,29 @@ def test_many_sizes_and_gpus_stay_small(many):
     assert len(text.encode()) < MAX_BYTES
     body = re.search(r"<main>.*</main>", text, flags=re.DOTALL)[0].replace("<br>", "")
     tree = ET.fromstring(body)
-    assert len(tree.findall(".//figure")) == 4 + 8 * (4 + 3)
+    assert len(tree.findall(".//figure")) == 3 + 8 * (4 + 3)
+    assert 'data-chart="all-all_throughput"' in text.partition("<main>")[0], "beside the answer"
     assert [heading.text for heading in tree.findall(".//section[@class='device']/h2")] == [
         f"GPU {index}" for index in range(8)
     ]
     assert "rank 0" in text
+
+
+@pytest.mark.parametrize("sample", EVERY, ids=lambda sample: sample.__name__)
+def test_the_throughput_stands_once_beside_the_answer(sample):
+    text = page(sample)
+    first, rest = text.split("<main>")
+    timed = any(chart.key == "throughput" for chart in build_report(*sample()).devices[0].charts)
+    assert first.count('data-chart="0-throughput"') == timed
+    assert 'data-chart="0-throughput"' not in rest
+
+
+@pytest.mark.parametrize("sample", [samples.cpu, samples.gpu])
+def test_what_a_size_is_stands_beside_it(sample):
+    table = build_report(*sample()).devices[0].table
+    assert [column.title for column in table.columns[:2]] == ["batch", "note"]
+    (row,) = [row for row in table.rows if "recommended" in row.marks]
+    assert row.cells[1].startswith("recommended")
 
 
 def test_a_comparison_shows_both():

@@ -103,7 +103,7 @@ class TestCharts:
 
     def test_nothing_is_drawn_that_was_not_measured(self):
         keys = {chart.key for chart in built(samples.cpu()).devices[0].charts}
-        assert keys == {"throughput", "memory", "step_time", "shares"}
+        assert keys == {"throughput", "memory", "step_time"}
         assert built(samples.nothing_fits()).devices[0].charts == ()
 
     def test_energy_is_joules_for_each_sample(self):

@@ -142,7 +142,10 @@ def memory(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart 
 
 
 def shares(rows: Sequence[SizeRow]) -> Chart | None:
-    """How much of the device was used: busy, SM efficiency, occupancy; on a CPU its operators."""
+    """How much of a GPU was used: busy, SM efficiency, occupancy, tensor cores.
+
+    What a CPU's operators take is a part of the chart of the step's time.
+    """
     fields: tuple[tuple[str, str, Callable[[SizeRow], float | None]], ...] = (
         ("busy_pct", "busy: anything ran", lambda row: row.profiled("busy_pct")),
         ("sm_efficiency_pct", "SM efficiency, at most",
@@ -154,11 +157,6 @@ def shares(rows: Sequence[SizeRow]) -> Chart | None:
         ("utilization_pct", "NVML utilisation", lambda row: _counter(row, "utilization_pct")),
         ("sm_active_pct", "SMs active (counter)", lambda row: _counter(row, "sm_active_pct")),
     )  # fmt: skip
-    if not any(value(row) is not None for _, _, value in fields for row in rows):
-        fields = (
-            ("operators_pct", "inside CPU operators", lambda row: row.profiled("operators_pct")),
-            ("input_pct", "waiting for the loader", lambda row: row.input_pct),
-        )
     known = [row for row in rows if any(value(row) is not None for _, _, value in fields)]
     if not known:
         return None
@@ -171,11 +169,10 @@ def shares(rows: Sequence[SizeRow]) -> Chart | None:
                 Series(key=key, label=label, kind="measured", color=color, values=values,
                        texts=texts)
             )  # fmt: skip
-    on_gpu = fields[0][0] == "busy_pct"
     note = "NVML's utilisation is the share of time in which any kernel ran, however small."
     return Chart(
         key="shares",
-        title="Use of the device" if on_gpu else "Use of the CPU",
+        title="Use of the device",
         x_label=BATCH,
         x_scale="log",
         x=tuple(float(row.batch_size) for row in known),
