@@ -33,6 +33,7 @@ class Frame:
     chart: Chart
     low: float
     high: float
+    bottom: float
     top: float
 
     def x(self, value: float) -> float:
@@ -44,7 +45,8 @@ class Frame:
 
     def y(self, value: float) -> float:
         """Pixels from the top."""
-        return HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
+        share = (value - self.bottom) / (self.top - self.bottom)
+        return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
     def places(self, series: Series) -> list[tuple[float, float]]:
         """Where the values of a line stand; nowhere those of a bar or an area."""

@@ -84,24 +84,24 @@ def _frame(chart: Chart) -> Frame:
         low, high = low - 0.6, high + 0.6
     else:
         low, high = min(low, 0.0), max(high, low + 1)
-    return Frame(chart, low, high, _top(chart))
+    return Frame(chart, low, high, chart.y_low, _top(chart))
 
 
 def _top(chart: Chart) -> float:
-    values = [mark.value for mark in chart.marks if mark.axis == "y"]
+    values = [chart.y_high, *(mark.value for mark in chart.marks if mark.axis == "y")]
     values += [band.high for band in chart.bands]
     if chart.stacked:
         values += sums(chart)
     else:
         for series in chart.series:
             values += [value for value in (*series.values, *series.high) if value is not None]
-    top = max([*values, *([100.0] if chart.unit == "%" else [])], default=0.0)
+    top = max([*values, *([100.0] if chart.unit == "%" else [])]) - chart.y_low
     # Room above a limit, a band, a bar or a curve for the names that stand there.
-    named = chart.bands or any(
+    named = chart.bands or chart.y_high or any(
         chart.stacked or mark.axis == "y" or mark.kind == "phase" for mark in chart.marks
     )
     room = ROOM_FOR_NAMES if named else ROOM
-    return top * room if top > 0 else 1.0
+    return chart.y_low + (top * room if top > 0 else 1.0)
 
 
 def _bands(frame: Frame) -> list[Shape]:
@@ -116,10 +116,10 @@ def _bands(frame: Frame) -> list[Shape]:
 
 
 def _y_axis(frame: Frame) -> list[Shape]:
-    ticks = [(tick, frame.y(tick)) for tick in nice_ticks(frame.top)]
+    ticks = [(tick, frame.y(tick)) for tick in nice_ticks(frame.bottom, frame.top)]
     lines = "".join(f"M{LEFT} {number(y)}H{WIDTH - RIGHT}" for _, y in ticks)
     parts = [shape("path", "grid", d=lines)]
-    parts += [text_at(LEFT - 6, y + 4, short(value), "dim", "end") for value, y in ticks]
+    parts += [text_at(LEFT - 6, y + 4, _name(value), "dim", "end") for value, y in ticks]
     parts.append(text_at(4, 11, frame.chart.y_label, "dim", "start"))
     return parts
 
@@ -128,7 +128,7 @@ def _x_axis(frame: Frame) -> list[Shape]:
     chart, base = frame.chart, HEIGHT - BOTTOM
     ticks = list(zip(chart.x_ticks, chart.x_names, strict=True))
     if not ticks:
-        ticks = [(tick, short(tick)) for tick in nice_ticks(frame.high) if tick >= frame.low]
+        ticks = [(tick, _name(tick)) for tick in nice_ticks(frame.low, frame.high)]
     lines = f"M{LEFT} {base}H{WIDTH - RIGHT}"
     lines += "".join(f"M{number(frame.x(value))} {base}v4" for value, _ in ticks)
     parts = [shape("path", "axis", d=lines)]
@@ -141,6 +141,12 @@ def _x_axis(frame: Frame) -> list[Shape]:
             taken.append((x, half))
     parts.append(text_at((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, chart.x_label, "dim", "middle"))
     return parts
+
+
+def _name(tick: float) -> str:
+    """A value of an axis in the digits that tell it from its neighbours."""
+    name = short(tick)
+    return name if float(name) == tick else f"{tick:.6g}"
 
 
 def _bars(frame: Frame) -> list[Shape]:
@@ -232,19 +238,21 @@ def _phases(frame: Frame) -> list[Shape]:
     return parts
 
 
-def nice_ticks(top: float, wanted: int = 5) -> list[float]:
-    """Round values from 0 to `top`, about `wanted` of them.
+def nice_ticks(low: float, high: float, wanted: int = 5) -> list[float]:
+    """Round values between both, about `wanted` of them.
 
-    >>> nice_ticks(23.0), nice_ticks(0.9)
-    ([0.0, 5.0, 10.0, 15.0, 20.0], [0.0, 0.2, 0.4, 0.6, 0.8])
+    >>> nice_ticks(0, 23.0), nice_ticks(19.3, 20.1)
+    ([0.0, 5.0, 10.0, 15.0, 20.0], [19.4, 19.6, 19.8, 20.0])
     """
-    if not top > 0 or not math.isfinite(top):
-        return [0.0]
-    power = 10.0 ** math.floor(math.log10(top / wanted))
+    span = high - low
+    if not span > 0 or not math.isfinite(span):
+        return [low]
+    power = 10.0 ** math.floor(math.log10(span / wanted))
     step = next(
-        factor * power for factor in (1, 2, 5, 10, 20) if factor * power * wanted >= top * 0.85
+        factor * power for factor in (1, 2, 5, 10, 20) if factor * power * wanted >= span * 0.85
     )
-    return [round(step * number, 12) for number in range(int(top / step) + 1)]
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(step * number, 12) for number in range(first, last + 1)]
 
 
 # Marks across a chart and the names of marks and bands.

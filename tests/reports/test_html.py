@@ -301,11 +301,15 @@ class TestPicture:
 
     @pytest.mark.parametrize("top", [1e-6, 0.3, 1, 7.2, 99, 12345.0, 3e9])
     def test_ticks_are_few_and_below_the_top(self, top):
-        ticks = nice_ticks(top)
+        ticks = nice_ticks(0, top)
         assert 3 <= len(ticks) <= 9
         assert ticks[0] == 0
         assert ticks[-1] <= top
 
     def test_ticks_of_nothing(self):
-        assert nice_ticks(0) == [0.0]
-        assert nice_ticks(float("inf")) == [0.0]
+        assert nice_ticks(0, 0) == [0]
+        assert nice_ticks(0, float("inf")) == [0]
+
+    def test_ticks_of_an_axis_that_begins_elsewhere(self):
+        assert nice_ticks(-120, 20) == [-100, -50, 0]
+        assert nice_ticks(19.3, 20.1) == [19.4, 19.6, 19.8, 20.0]

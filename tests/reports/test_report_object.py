@@ -68,6 +68,15 @@ class TestCharts:
             ("failed", 512),
         ]
 
+    def test_a_limit_far_above_the_peaks_is_a_number_and_not_a_flat_curve(self):
+        record = read_record(CPU)
+        drawn = chart(built((record, advise(record))), "memory")
+        assert not [mark for mark in drawn.marks if mark.axis == "y"]
+        assert drawn.notes[0].startswith("The limit, 23.09 GiB, lies above this axis, ")
+        assert "7602 fit (estimate)" in drawn.notes[0]
+        sizes = [row.batch_size for row in built((record, advise(record))).devices[0].sizes]
+        assert drawn.x[-1] <= 2 * max(sizes)
+
     def test_memory_has_the_law_from_its_fitted_sizes_on_and_the_limit(self):
         record, advice = samples.gpu()
         drawn = chart(built((record, advice)), "memory")

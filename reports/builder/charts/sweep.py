@@ -7,7 +7,7 @@ from typing import Any
 
 from ....records import Advice, MemoryLaw, PriorLaw, RunRecord
 from ....spread import scaled
-from ....units import GIB, MIB, format_share
+from ....units import GIB, MIB, format_bytes, format_share
 from ...chart import BATCH, Band, Chart, Mark, MarkKind, Series, rounded, short
 from ...sizes import SizeRow
 from ...words.outcomes import OUTCOMES
@@ -16,8 +16,11 @@ from .breakdown import step_time
 
 LAW_POINTS = 24
 """Points between the smallest and the largest size at which a law is drawn."""
-FARTHEST_LAW = 64
-"""A law is drawn up to this many times the largest size that was tried."""
+FARTHEST_LAW, NEAREST_LAW = 64, 2
+"""A law is drawn up to this many times the largest size that was tried; up to the smaller number
+where the limit lies so high that the curve would be flat beneath it."""
+NEAR_LIMIT = 3
+"""A limit of more than this many times the largest peak is a number beside the chart."""
 ESTIMATED = "Dashed lines are fitted laws, not measurements."
 PREDICTED = (
     "The law of fake steps counts tensors of steps that computed nothing; the measured peaks "
@@ -87,20 +90,24 @@ def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
 
 
 def memory(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
-    """Peak memory, its laws with the size that they predict, the device's limit."""
+    """Peak memory, its laws with the size that they predict, the device's limit.
+
+    The axis is that of the peaks: a limit far above them is said in a note.
+    """
     known = [row for row in rows if row.peak_bytes is not None]
     if not known:
         return None
     sizes = [row.batch_size for row in known]
     law, prior = advice.memory_law, advice.prior_law
     limit = record.device.capacity_bytes if record.device is not None else None
-    unit, scale = ("GiB", GIB) if max(_peak(row) for row in known) >= GIB else ("MiB", MIB)
-    if limit is not None and limit >= GIB:
-        unit, scale = "GiB", GIB
+    most = max(_peak(row) for row in known)
+    near = limit is not None and limit <= NEAR_LIMIT * most
+    unit, scale = ("GiB", GIB) if max(most, limit or 0) >= GIB else ("MiB", MIB)
     x = [float(size) for size in sizes]
     known_laws = [each for each in (law, prior) if each is not None]
     if known_laws:
-        ends = [min(each.largest_estimate, FARTHEST_LAW * max(sizes)) for each in known_laws]
+        farthest = (FARTHEST_LAW if near else NEAREST_LAW) * max(sizes)
+        ends = [min(each.largest_estimate, farthest) for each in known_laws]
         x = _grid(sizes, [*(sizes if law is None else law.sizes), max(sizes), *ends])
     by_size = {row.batch_size: _peak(row) / scale for row in known}
     values = tuple(rounded(by_size.get(int(size))) if size.is_integer() else None for size in x)
@@ -117,15 +124,21 @@ def memory(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart 
     if prior is not None:
         series.append(_prior_law(prior, x, scale))
         notes = (*notes, PREDICTED)
+    fit = ""
     if known_laws and known_laws[0].largest_estimate >= max(sizes):
         largest = known_laws[0].largest_estimate
-        label = f"{largest} fit (estimate)"
-        marks.append(Mark(axis="x", value=largest, label=label, kind="note"))
-    if limit is not None:
+        fit = f"{largest} fit (estimate)"
+        if near:
+            marks.append(Mark(axis="x", value=largest, label=fit, kind="note"))
+    if limit is not None and near:
         marks.append(
             Mark(axis="y", value=limit / scale, label=f"limit {short(limit / scale)} {unit}",
                  kind="limit")
         )  # fmt: skip
+    elif limit is not None:
+        above = f"The limit, {format_bytes(limit)}, lies above this axis"
+        times = f"{short(limit / most)} times the largest peak" if most else ""
+        notes = (f"{', '.join(filter(None, (above, times)))}{f'; {fit}' if fit else ''}.", *notes)
     return Chart(
         key="memory",
         title="Peak memory",

@@ -19,6 +19,11 @@ var BatchAdvisorMarks = (function () {
     return Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
   }
 
+  /* A value of an axis in the digits that tell it from its neighbours. */
+  function nameOf(tick) {
+    return Number(short(tick)) === tick ? short(tick) : String(Number(tick.toPrecision(6)));
+  }
+
   /* Pixels of the canvas that a unit of the picture takes. */
   function unit(u) {
     return u.width / WIDTH * uPlot.pxRatio;
@@ -35,7 +40,7 @@ var BatchAdvisorMarks = (function () {
     var power = Math.pow(10, Math.floor(Math.log10(span / wanted)));
     var factor = [1, 2, 5, 10, 20].find(function (one) { return one * power * wanted >= span * 0.85; });
     var step = factor * power, ticks = [];
-    for (var at = Math.ceil(low / step - 1e-9); at * step <= high; at += 1) {
+    for (var at = Math.ceil(low / step - 1e-9); at * step <= high + 1e-9 * step; at += 1) {
       ticks.push(Number((at * step).toPrecision(12)));
     }
     return ticks;
@@ -46,7 +51,7 @@ var BatchAdvisorMarks = (function () {
     var ticks = chart.x_ticks.map(function (value, at) { return { value: value, name: chart.x_names[at] }; })
       .filter(function (tick) { return tick.value >= low && tick.value <= high; });
     if (!chart.x_ticks.length) {
-      ticks = niceTicks(low, high).map(function (value) { return { value: value, name: short(value) }; });
+      ticks = niceTicks(low, high).map(function (value) { return { value: value, name: nameOf(value) }; });
     }
     var marked = chart.marks.filter(function (mark) { return mark.kind === "recommended"; })
       .map(function (mark) { return mark.value; });
@@ -68,11 +73,11 @@ var BatchAdvisorMarks = (function () {
     c.textBaseline = "alphabetic";
     write(u);
     c.beginPath();
-    niceTicks(0, u.scales.y.max).forEach(function (tick) {
+    niceTicks(u.scales.y.min, u.scales.y.max).forEach(function (tick) {
       var y = u.valToPos(tick, "y", true);
       c.moveTo(box.left, y); c.lineTo(right, y);
       c.textAlign = "right";
-      c.fillText(short(tick), box.left - 6 * px, y + 4 * px);
+      c.fillText(nameOf(tick), box.left - 6 * px, y + 4 * px);
     });
     c.stroke();
     c.textAlign = "left";

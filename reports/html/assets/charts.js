@@ -12,7 +12,7 @@ var BatchAdvisorCharts = (function () {
   /* The y axis from 0 to what is seen; limits count only while all sizes are. */
   function bounds(chart, full, seen) {
     return function (u, low, high) {
-      var top = high || 0;
+      var top = high || 0, least = chart.y_low || 0;
       chart.series.forEach(function (series, number) {
         if (!series.high || !series.high.length || !seriesOf(u, chart, number).show) return;
         series.high.forEach(function (value, at) {
@@ -24,13 +24,13 @@ var BatchAdvisorCharts = (function () {
       if (seen.low <= full[0] && seen.high >= full[1]) {
         chart.marks.forEach(function (mark) { if (mark.axis === "y") top = Math.max(top, mark.value); });
         chart.bands.forEach(function (band) { top = Math.max(top, band.high); });
-        if (chart.unit === "%") top = Math.max(top, 100);
+        top = Math.max(top, chart.y_high || 0, chart.unit === "%" ? 100 : 0);
       }
       // Room above a limit, a band, a bar or a curve for the names that stand there.
-      var named = chart.bands.length || chart.marks.some(function (mark) {
+      var named = chart.bands.length || chart.y_high || chart.marks.some(function (mark) {
         return chart.stacked || mark.axis === "y" || mark.kind === "phase";
       });
-      return [0, top > 0 ? top * (named ? 1.16 : 1.08) : 1];
+      return [least, top > least ? least + (top - least) * (named ? 1.16 : 1.08) : least + 1];
     };
   }
 
