@@ -97,8 +97,10 @@ def _top(chart: Chart) -> float:
             values += [value for value in (*series.values, *series.high) if value is not None]
     top = max([*values, *([100.0] if chart.unit == "%" else [])]) - chart.y_low
     # Room above a limit, a band, a bar or a curve for the names that stand there.
-    named = chart.bands or chart.y_high or any(
-        chart.stacked or mark.axis == "y" or mark.kind == "phase" for mark in chart.marks
+    named = (
+        chart.bands
+        or chart.y_high
+        or any(chart.stacked or mark.axis == "y" or mark.kind == "phase" for mark in chart.marks)
     )
     room = ROOM_FOR_NAMES if named else ROOM
     return chart.y_low + (top * room if top > 0 else 1.0)

@@ -150,7 +150,7 @@ def memory_lines(parts: Sequence[MemorySection]) -> list[str]:
 def _comparison(report: ComparisonReport) -> list[str]:
     lines = [f"### {escape(report.headline)}", ""]
     lines += [part for text in report.cautions for part in (f"> {escape(text)}", "")]
-    lines += ["#### The two runs", "", *table_lines(report.circumstances)]
+    lines += [f"#### {report.circumstances.title}", "", *table_lines(report.circumstances)]
     lines += ["#### Size by size", "", *table_lines(report.table)]
     return lines
 

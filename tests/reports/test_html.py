@@ -99,7 +99,10 @@ def test_hostile_texts_are_escaped_everywhere():
     for report in (
         build_report(record, advice),
         build_report(record, advice, devices=twice),
-        comparison((record, advice), (record, advice)),
+        comparison(
+            (record, advice),
+            (record, msgspec.structs.replace(advice, headline=f"{evil}.")),
+        ),
     ):
         text = render(report)
         assert "alert(1)" in text
@@ -187,6 +190,32 @@ def test_a_comparison_shows_both():
     assert same.count("<figure") == 4, "throughput, memory, shares, energy"
     assert "limit 78 GiB" in same
     assert "not comparable" not in same
+
+
+def test_a_comparison_lists_only_what_differs():
+    same = comparison(samples.gpu(), samples.gpu())
+    assert same.circumstances.rows == ()
+    assert same.circumstances.title == "Nothing differs"
+    assert same.circumstances.notes == ("The same in both: answer, Measured on, Goal, Run.",)
+    assert same.charts[0].series[1].dashed
+    assert not same.charts[0].series[0].dashed
+    other = comparison(samples.gpu(), samples.interrupted())
+    for row in other.circumstances.rows:
+        assert row.cells[1] != row.cells[2]
+    assert "Measured on" in {row.cells[0] for row in other.circumstances.rows}
+    twice = comparison(samples.cpu(), samples.cpu())
+    (said,) = [text for text in twice.cautions if "on a CPU" in text]
+    assert said.startswith("Both runs: ")
+
+
+def test_the_same_script_under_another_path_is_compared():
+    record, advice = samples.cpu()
+    script = msgspec.structs.replace(record.script, digest="0123456789abcdef")
+    moved = msgspec.structs.replace(script, path="/elsewhere/copy.py")
+    first, second = (msgspec.structs.replace(record, script=one) for one in (script, moved))
+    report = comparison((first, advice), (second, advice))
+    assert "Not comparable" not in report.headline
+    assert not [row for row in report.circumstances.rows if row.cells[0] == "script"]
 
 
 def test_two_scripts_are_not_compared():
