@@ -81,7 +81,8 @@ def _frame(chart: Chart) -> Frame:
     if chart.x_scale == "log":
         low, high = low / 1.25, high * 1.25
     elif chart.x_scale == "category":
-        low, high = low - 0.6, high + 0.6
+        # The parts of a bar that stands alone are named beside it.
+        low, high = (low - 0.3, high + 1.0) if low == high else (low - 0.6, high + 0.6)
     else:
         low, high = min(low, 0.0), max(high, low + 1)
     return Frame(chart, low, high, chart.y_low, _top(chart))
@@ -168,7 +169,26 @@ def _bars(frame: Frame) -> list[Shape]:
                 shape("rect", f"f{series.color}", title=said, x=frame.x(where) - width / 2,
                        y=top, width=width, height=bottom - top)
             )  # fmt: skip
-    return parts
+    return [*parts, *_names_of_parts(frame)] if len(chart.x) == 1 else parts
+
+
+def _names_of_parts(frame: Frame) -> list[Shape]:
+    """Beside a bar that stands alone, each part with its value; never on each other."""
+    below, middles = 0.0, []
+    for series in frame.chart.series:
+        value = series.values[0] or 0.0
+        if value > 0:
+            at = (frame.y(below) + frame.y(below + value)) / 2
+            middles.append((at + 4, f"{series.label} {_said(series, 0)}"))
+        below += value
+    x = frame.x(frame.chart.x[0]) + bar_width(frame) / 2 + 8
+    names: list[Shape] = []
+    free = HEIGHT - BOTTOM - 2.0 + ROW
+    for number_above, (at, name) in zip(range(len(middles) - 1, -1, -1), middles, strict=True):
+        # Below the top there has to be room for those that follow.
+        free = min(free - ROW, max(at, TOP + 10.0 + number_above * ROW))
+        names.append(text_at(x, free, name, "dim", "start"))
+    return names
 
 
 def _areas(frame: Frame) -> list[Shape]:

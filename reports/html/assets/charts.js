@@ -39,7 +39,7 @@ var BatchAdvisorCharts = (function () {
     chart.marks.forEach(function (mark) { if (mark.axis === "x") xs.push(mark.value); });
     var low = Math.min.apply(null, xs), high = Math.max.apply(null, xs);
     if (chart.x_scale === "log") return [low / 1.25, high * 1.25];
-    if (chart.x_scale === "category") return [low - 0.6, high + 0.6];
+    if (chart.x_scale === "category") return low === high ? [low - 0.3, high + 1] : [low - 0.6, high + 0.6];
     return [Math.min(low, 0), Math.max(high, low + 1)];
   }
 
