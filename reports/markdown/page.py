@@ -99,7 +99,11 @@ def _explained(report: Report) -> list[str]:
     if limit is not None:
         lines += ["#### What limits the step", ""]
         lines += [f"**{escape(limit.limit)}**: {escape(limit.message)}", ""]
-        for text in (limit.evidence, limit.larger, f"→ {limit.remedy}" if limit.remedy else ""):
+        if limit.numbers is not None:
+            lines += table_lines(limit.numbers)
+        elif limit.evidence:
+            lines += [paragraph(limit.evidence), ""]
+        for text in (limit.larger, f"→ {limit.remedy}" if limit.remedy else ""):
             lines += [paragraph(text), ""] if text else []
     if report.memory:
         lines += ["#### Where the memory goes", "", *memory_lines(report.memory)]
