@@ -51,18 +51,17 @@ def add_limit(page: Page, report: Report) -> None:
 
 def _add_evidence(page: Page, sentence: str, numbers: Table | None, indent: int) -> None:
     """Several numbers under each other, one in a sentence."""
-    if numbers is None or page.narrow:
-        if sentence:
-            page.entry(sentence, style="dim", indent=indent)
-        return
-    width = max(len(row.cells[1]) for row in numbers.rows)
-    page.pairs(
-        [
-            (name, value.rjust(width) + ("" if limit == "-" else f"  threshold {limit}"))
-            for name, value, limit in (row.cells for row in numbers.rows)
-        ],
-        indent=indent,
-    )
+    rows = [] if numbers is None else [row.cells for row in numbers.rows]
+    width = max((len(value) for _, value, _ in rows), default=0)
+    pairs = [
+        (name, value.rjust(width) + ("" if limit == "-" else f"  threshold {limit}"))
+        for name, value, limit in rows
+    ]
+    room = page.width - indent - 2 - max((len(name) for name, _ in pairs), default=0)
+    if pairs and all(len(value) <= room for _, value in pairs):
+        page.pairs(pairs, indent=indent)
+    elif sentence:
+        page.entry(sentence, style="dim", indent=indent)
 
 
 def add_memory(page: Page, memory: MemoryLines | None) -> None:
