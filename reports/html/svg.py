@@ -56,11 +56,17 @@ def shapes(chart: Chart, *, titles: bool = True) -> list[Shape]:
 def _merged(parts: list[Shape]) -> list[Shape]:
     """Points and bars of one colour as one path each: a tenth of the text, without tooltips."""
     paths: dict[str, Shape] = {}
+    pens: dict[str, tuple[float, float]] = {}
     kept: list[Shape] = []
     for mark in parts:
         place = mark.attributes
         if mark.tag == "circle":
-            css, data = place["class"].replace("f", "dots s"), f"M{place['cx']} {place['cy']}h0"
+            css = place["class"].replace("f", "dots s")
+            x, y = float(place["cx"]), float(place["cy"])
+            from_x, from_y = pens.get(css, (0.0, 0.0))
+            down = number(y - from_y)
+            data = f"m{number(x - from_x)}{'' if down.startswith('-') else ' '}{down}h0"
+            pens[css] = x, y
         elif mark.tag == "rect" and place["class"] != "band":
             css = place["class"]
             width, height = place["width"], place["height"]

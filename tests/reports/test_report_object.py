@@ -115,6 +115,18 @@ class TestCharts:
         assert keys == {"throughput", "memory", "step_time"}
         assert built(samples.nothing_fits()).devices[0].charts == ()
 
+    def test_a_picture_says_what_it_leaves_out(self):
+        rate, memory = (
+            chart(built(samples.interrupted()), key).notes for key in ("throughput", "memory")
+        )
+        ended = "The run was interrupted: sizes that it had not tried are missing."
+        assert rate[:2] == (ended, "Not drawn: 256 (interrupted).")
+        assert "Not drawn: 64 (not measured), 256 (interrupted)." in memory
+        assert chart(built(samples.gpu()), "throughput").notes[0] == "Not drawn: 384 (fit only)."
+        assert not [
+            note for note in chart(built(samples.cpu()), "throughput").notes if "drawn" in note
+        ]
+
     def test_energy_is_joules_for_each_sample(self):
         drawn = chart(built(samples.gpu()), "energy")
         assert drawn.unit in {"J", "mJ"}

@@ -9,7 +9,7 @@ from ....records import Advice, MemoryLaw, PriorLaw, RunRecord
 from ....spread import scaled
 from ....units import GIB, MIB, format_bytes, format_share
 from ...chart import BATCH, Band, Chart, Mark, MarkKind, Series, rounded, short
-from ...sizes import SizeRow
+from ...sizes import SizeRow, outcome_words
 from ...words.outcomes import OUTCOMES
 from ...words.wording import measured, percent
 from .breakdown import step_time
@@ -21,6 +21,13 @@ FARTHEST_LAW, NEAREST_LAW = 64, 2
 where the limit lies so high that the curve would be flat beneath it."""
 NEAR_LIMIT = 3
 """A limit of more than this many times the largest peak is a number beside the chart."""
+NOT_DRAWN = {"ok": "not measured"}
+"""What is said of a size without a value, where its outcome says too little."""
+ENDED_EARLY = {
+    "running": "The run had not finished",
+    "interrupted": "The run was interrupted",
+    "failed": "The run failed",
+}
 ESTIMATED = "Dashed lines are fitted laws, not measurements."
 PREDICTED = (
     "The law of fake steps counts tensors of steps that computed nothing; the measured peaks "
@@ -31,7 +38,7 @@ PREDICTED = (
 def sweep_charts(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> tuple[Chart, ...]:
     """Everything that is drawn over the batch size; charts without a value are left out."""
     charts = (
-        throughput(advice, rows),
+        throughput(record, advice, rows),
         memory(record, advice, rows),
         step_time(rows),
         shares(rows),
@@ -40,7 +47,7 @@ def sweep_charts(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> 
     return tuple(chart for chart in charts if chart is not None)
 
 
-def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
+def throughput(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
     """Samples per second with intervals, the tolerance band, the law of step time.
 
     Real tokens per second where these are known, as in the headline.
@@ -72,7 +79,11 @@ def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
         whose = " of the search" if advice.fastest_is_open else ""
         label = f"within {format_share(share)} of the fastest{whose}"
         bands = (Band(low=top * (1 - share), high=top, label=label),)
-    notes = ("Whiskers: interval of the median.",) + ((ESTIMATED,) if law is not None else ())
+    notes = (
+        *_left_out(record, rows, known),
+        "Whiskers: interval of the median.",
+        *((ESTIMATED,) if law is not None else ()),
+    )
     return Chart(
         key="throughput",
         title="Throughput",
@@ -139,6 +150,7 @@ def memory(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart 
         above = f"The limit, {format_bytes(limit)}, lies above this axis"
         times = f"{short(limit / most)} times the largest peak" if most else ""
         notes = (f"{', '.join(filter(None, (above, times)))}{f'; {fit}' if fit else ''}.", *notes)
+    notes = (*_left_out(record, rows, known), *notes)
     return Chart(
         key="memory",
         title="Peak memory",
@@ -305,6 +317,23 @@ def _marks(advice: Advice, rows: Sequence[SizeRow]) -> tuple[Mark, ...]:
             label = f"{row.batch_size}: {OUTCOMES[failed.outcome][0]}"
             marks.append(Mark(axis="x", value=row.batch_size, label=label, kind="failed"))
     return tuple(marks)
+
+
+def _left_out(
+    record: RunRecord, rows: Sequence[SizeRow], known: Sequence[SizeRow]
+) -> tuple[str, ...]:
+    """Sizes that have neither a point nor a mark, and that a run ended before it was done."""
+    missing = [
+        f"{row.batch_size} ({NOT_DRAWN.get(words, words)})"
+        for row in rows
+        for words in [outcome_words(row, short=False)]
+        if row not in known and (row.trial.ran or row.trial.outcome in ("ok", "interrupted"))
+    ]
+    early = ENDED_EARLY.get(record.state)
+    return (
+        *([f"{early}: sizes that it had not tried are missing."] if early else []),
+        *([f"Not drawn: {', '.join(missing)}."] if missing else []),
+    )
 
 
 def _recommended(size: int) -> Mark:
