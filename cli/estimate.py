@@ -72,6 +72,12 @@ MOST_SHARD_RANKS = 65_536
     help="A run of the script on one real GPU: how far its steps are off the lower bound.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="In JSON: what every step that was looked at is made of, not the script's own alone.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 @debug_option
 @click.argument("script", shell_complete=files)
@@ -118,11 +124,11 @@ def estimate(
     display: Any = NullDisplay() if quiet else ProgressDisplay(options.goal.budget_s)
     answer = session.estimate(options, on, wanted, display, record)
     if as_json:
-        click.echo(session.estimate_json(answer))
+        click.echo(session.estimate_json(answer, everything=given["everything"]))
         return
     next_command = command(script, arguments)
     if output is not None:
-        session.write_estimate(answer, next_command, output)
+        session.write_estimate(answer, next_command, output, everything=given["everything"])
         wrote("report", output)
         return
     width, color = terminal()

@@ -170,6 +170,7 @@ class SnapshotDevice(Record, frozen=True, kw_only=True):
         split_limit: what `max_split_size_mb` costs; `None` where it costs nothing.
         num_events: length of the history.
         step_source: how the ends of steps were told; empty where there are none.
+        failure: the events around the request that failed, one by one; `None` where none failed.
         unavailable: why a field is `None` or empty.
     """
 
@@ -198,6 +199,7 @@ class SnapshotDevice(Record, frozen=True, kw_only=True):
     num_steps: int = 0
     step_source: str = ""
     timeline: MemoryTimeline | None = None
+    failure: MemoryTimeline | None = None
     unavailable: dict[str, str] = msgspec.field(default_factory=dict)
 
 

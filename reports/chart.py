@@ -27,6 +27,7 @@ class Series(Record, frozen=True, kw_only=True):
         low, high: the interval of each value; empty where none is known.
         texts: each value as people read it, with the digits that its spread supports; may be empty.
         color: slot of the palette, from 1.
+        dashed: drawn so, to be seen where it covers another line.
     """
 
     key: str
@@ -37,6 +38,7 @@ class Series(Record, frozen=True, kw_only=True):
     low: tuple[float | None, ...] = ()
     high: tuple[float | None, ...] = ()
     texts: tuple[str, ...] = ()
+    dashed: bool = False
 
 
 class Mark(Record, frozen=True, kw_only=True):
@@ -65,6 +67,8 @@ class Chart(Record, frozen=True, kw_only=True):
         x_scale: `log` to the base 2, `linear`, or `category` (the x are positions 0, 1, 2 ...).
         x_ticks: where `x_names` stand: the sizes that were tried.
         unit: of the y axis; empty where the values are pure numbers.
+        y_low: where the y axis begins; a note says so where it is not 0.
+        y_high: where it ends at least, so that charts beside each other have one scale.
         notes: what to know before the chart is believed.
     """
 
@@ -77,6 +81,8 @@ class Chart(Record, frozen=True, kw_only=True):
     x_names: tuple[str, ...] = ()
     y_label: str
     unit: str
+    y_low: float = 0.0
+    y_high: float = 0.0
     series: tuple[Series, ...]
     marks: tuple[Mark, ...] = ()
     bands: tuple[Band, ...] = ()

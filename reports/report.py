@@ -168,23 +168,26 @@ class Finding(Record, frozen=True, kw_only=True):
     """Something the user should know; `evidence` and `remedy` may be empty.
 
     Attributes:
+        numbers: the evidence as a table, where it is of several numbers.
         code: lines to paste.
     """
 
     severity: Literal["error", "warning", "info"]
     message: str
     evidence: str = ""
+    numbers: Table | None = None
     remedy: str = ""
     code: tuple[str, ...] = ()
     estimate: bool = False
 
 
 class LimitText(Record, frozen=True, kw_only=True):
-    """What limits the step at the recommended size."""
+    """What limits the step at the recommended size; `numbers` are the evidence as a table."""
 
     limit: str
     message: str
     evidence: str = ""
+    numbers: Table | None = None
     larger: str = ""
     remedy: str = ""
     contributions: tuple[Fact, ...] = ()

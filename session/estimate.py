@@ -301,20 +301,58 @@ def _same(written: Forecast, other: Forecast) -> bool:
     return all(first.peak_bytes == second.peak_bytes for first, second in pairs)
 
 
-def estimate_json(answer: Estimate) -> str:
-    """What `--json` prints."""
-    return msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
+def estimate_json(answer: Estimate, *, everything: bool = False) -> str:
+    """What `--json` prints.
+
+    Args:
+        everything: with what every step that was looked at is made of, and when it lived; else
+            what lived at the peak of the script's own step.
+    """
+    shown = answer if everything else _with_own_step_alone(answer)
+    return msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
 
 
-def write_estimate(answer: Estimate, next_command: str, path: Path) -> None:
+def _with_own_step_alone(answer: Estimate) -> Estimate:
+    """Without what other steps than the script's own were made of."""
+    own = trial_at(answer.forecasts[0], answer.batch_size)
+
+    def brief(forecasts: Sequence[Forecast]) -> tuple[Forecast, ...]:
+        return tuple(
+            msgspec.structs.replace(
+                each,
+                trials=tuple(
+                    msgspec.structs.replace(trial, timeline=None) if trial is own
+                    else msgspec.structs.replace(
+                        trial, places=(), modules=(), lines=(), timeline=None, largest=()
+                    )
+                    for trial in each.trials
+                ),
+            )
+            for each in forecasts
+        )  # fmt: skip
+
+    return msgspec.structs.replace(
+        answer,
+        forecasts=brief(answer.forecasts),
+        sharded=brief(answer.sharded),
+        lengths=brief(answer.lengths),
+    )
+
+
+def write_estimate(
+    answer: Estimate, next_command: str, path: Path, *, everything: bool = False
+) -> None:
     """Writes the report whole or not at all; the suffix chooses the format.
+
+    Args:
+        everything: see `estimate_json`.
 
     Raises:
         RunError: it cannot be written.
     """
     from ..reports.builder.estimate import build_estimate
 
-    data = estimate_json(answer)
+    data = estimate_json(answer, everything=everything)
     write_memory_report(lambda: build_estimate(answer, next_command), data, path)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ...records import Choice
 from ...units import format_bytes, format_share
-from ..choose.decision import Because, Decision, Rule
+from ..choose.decision import Because, Decision, Rival, Rule
 from ..measured.measurements import Measurements
 from . import disturbances
 from .length_findings import risk_words
@@ -108,7 +108,7 @@ def _words(
                 f"that nothing says whether a larger batch pays. Sizes timed: {sizes}. "
                 "Continue with --resume and a larger --budget."
             )
-    return _nothing(measurements, because) or _knee(measurements, because)
+    return _nothing(measurements, because) or _knee(measurements, because, decision.against)
 
 
 def _kept(measurements: Measurements, decision: Decision) -> str:
@@ -127,14 +127,10 @@ def _kept(measurements: Measurements, decision: Decision) -> str:
             f"The search chose {size}, but compared with the script's own {own} it "
             f"is not better{between}."
         )
+    # Which size, and how it compares, the headline says.
     cause = disturbances.said(measurements)
-    other = "another size" if size is None else str(size)
-    than = "better than"
-    if size is not None and own is not None and size < own:
-        other, than = f"the smaller {size}", "as fast as"
     return (
-        f"The measurements do not tell whether {other} is {than} the script's own "
-        f"{own}{between}{': ' + cause if cause else ''}. "
+        f"The script keeps its own {own} until a measurement tells{': ' + cause if cause else ''}. "
         f"{disturbances.remedy(measurements)}"
     )
 
@@ -187,15 +183,23 @@ def _thriftiest(because: Because, choice: Choice | None) -> str:
     return f"{text} The fastest, {because.other}, reaches {because.numbers[0]:.4g}."
 
 
-def _knee(measurements: Measurements, because: Because) -> str:
-    """Which sentence holds, and how the size fared beside its rival once both ran again."""
+def _knee(measurements: Measurements, because: Because, against: Rival | None) -> str:
+    """Which sentence holds, and how the size fared beside its rival once both ran again.
+
+    Args:
+        against: what is said of it after this sentence has figures of its own; nothing else is
+            said of the same pair.
+    """
     why = _why_the_knee(measurements, because)
     if because.ratio is None:
         return f"{why}."
+    doubted = because.ratio.median < 1 - measurements.goal.tolerance
+    if against is not None and against.size == because.rival:
+        return f"By the search {why[0].lower()}{why[1:]}." if doubted else f"{why}."
     shown = _beside(measurements, because)
     # The fastest by the search that all together read slower: each figure with its own clock.
     slower = because.ratio.median < 1 and because.rule in FASTEST_BY_THE_SEARCH
-    if because.ratio.median >= 1 - measurements.goal.tolerance:
+    if not doubted:
         return f"{why}; measured again {shown}." if slower else f"{why}: {shown}."
     return (
         f"By the search {why[0].lower()}{why[1:]}. Measured again it reached {shown}: the noise "

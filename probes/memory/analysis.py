@@ -88,5 +88,6 @@ def _device(snapshot: Snapshot, number: int, segments: list[Segment]) -> Snapsho
         num_steps=len(steps),
         step_source=source,
         timeline=history.timeline(steps) if told else None,
+        failure=history.around_failure() if told else None,
         unavailable=reasons,
     )

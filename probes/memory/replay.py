@@ -15,6 +15,8 @@ from .state import Held, lines_of, shares_of
 
 POINTS = 600
 """Groups of events in a timeline."""
+BEFORE, AFTER = 120, 20
+"""Events before and after a request that failed."""
 ROUNDING = 512
 """Bytes: sizes of blocks are multiples (`kMinBlockSize` of torch's allocator)."""
 SMALL = 1024**2
@@ -118,16 +120,27 @@ class History:
         Args:
             steps: how many events each step has behind it at its end.
         """
-        reserved, levels = self.reserved_before, []
-        for event in self.events:
-            reserved += _MORE.get(event.action, 0) * event.size
-            levels.append(reserved)
-        told = any(event.action in _MORE for event in self.events)
         group = -(-len(self.events) // POINTS)
         positions = [
             max(range(start, min(start + group, len(self.events))), key=self.active.__getitem__)
             for start in range(0, len(self.events), group)
         ]
+        return self._at(positions, steps)
+
+    def around_failure(self) -> MemoryTimeline | None:
+        """The events around the last request that failed, one by one."""
+        failed = [at for at, event in enumerate(self.events) if event.action == "oom"]
+        if not failed:
+            return None
+        at = failed[-1]
+        return self._at(range(max(0, at - BEFORE), min(len(self.events), at + AFTER + 1)), ())
+
+    def _at(self, positions: Sequence[int], steps: Sequence[int]) -> MemoryTimeline:
+        reserved, levels = self.reserved_before, []
+        for event in self.events:
+            reserved += _MORE.get(event.action, 0) * event.size
+            levels.append(reserved)
+        told = any(event.action in _MORE for event in self.events)
         return MemoryTimeline(
             positions=tuple(positions),
             active_bytes=tuple(self.active[at] for at in positions),

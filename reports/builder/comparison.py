@@ -21,6 +21,7 @@ DRIFT = (
     "neighbours on the machine, is not in them"
 )
 RANKS = "ranks"
+UNKNOWN = "-"
 SAID = ("script", "device", "capacity")
 """Labels of differences that have a caution of their own."""
 OVERLAID = ("throughput", "memory", "shares", "energy")
@@ -137,8 +138,10 @@ def _cautions(comparison: Comparison, before: Report, after: Report) -> tuple[st
         )
     if others:
         cautions.append(f"Not the same in both runs: {', '.join(others)}.")
+    both = [text for text in before.notices if text in after.notices]
+    cautions += [f"Both runs: {text}" for text in both]
     for which, report in (("first", before), ("second", after)):
-        cautions += [f"The {which} run: {text}" for text in report.notices]
+        cautions += [f"The {which} run: {text}" for text in report.notices if text not in both]
     return (*cautions, f"{DRIFT}{_moved(comparison)}.")
 
 
@@ -154,14 +157,26 @@ def _moved(comparison: Comparison) -> str:
 def _circumstances(
     comparison: Comparison, before: Report, after: Report, names: tuple[str, str]
 ) -> Table:
-    rows = [("answer", before.headline, after.headline)]
-    rows += [
-        (fact.label, fact.text, other.text)
-        for fact, other in zip(before.circumstances, after.circumstances, strict=True)
-    ]
-    rows += [(label, clean(first), clean(two)) for label, first, two in comparison.differs]
-    columns = (Column(title="", left=True), *(Column(title=name, left=True) for name in names))
-    return Table(title="The two runs", columns=columns, rows=tuple(Row(cells=row) for row in rows))
+    """What is not the same in both runs; what is, by its name alone."""
+    first, second = (
+        {"answer": report.headline} | {fact.label: fact.text for fact in report.circumstances}
+        for report in (before, after)
+    )
+    labels = dict.fromkeys((*first, *second))
+    rows = [(label, first.get(label, UNKNOWN), second.get(label, UNKNOWN)) for label in labels]
+    same = [label for label, one, two in rows if one == two]
+    rows = [row for row in rows if row[0] not in same]
+    rows += [(label, clean(one), clean(two)) for label, one, two in comparison.differs]
+    columns = (
+        Column(title="of which", left=True),
+        *(Column(title=name, left=True) for name in names),
+    )
+    return Table(
+        title="What differs" if rows else "Nothing differs",
+        columns=columns,
+        rows=tuple(Row(cells=row) for row in rows),
+        notes=(f"The same in both: {', '.join(same)}.",) if same else (),
+    )
 
 
 def _table(comparison: Comparison, after: Report, names: tuple[str, str]) -> Table:

@@ -11,8 +11,9 @@ from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
 from ..words.fits import (
     COMPILED,
     evaluation_text,
-    fitting_sizes,
+    fitting_rows,
     headline,
+    label_text,
     limit_texts,
     range_texts,
     tensors_text,
@@ -45,8 +46,9 @@ def build_estimate(answer: Estimate, next_command: str = "") -> MemoryReport:
     return MemoryReport(
         kind="an estimate of what fits",
         title=clean(answer.script),
-        headline=headline(answer),
+        headline=clean(headline(answer)),
         notices=(
+            label_text(answer),
             *([COMPILED] if answer.compiled else []),
             *(clean(text, limit=800) for text in nothing_fits_texts(answer)),
             *([clean(evaluated, limit=800)] if evaluated else []),
@@ -135,13 +137,10 @@ def _what_ifs(answer: Estimate) -> Table:
 def _sizes(
     title: str, forecasts: Sequence[Forecast], answer: Estimate, notes: Sequence[str]
 ) -> Table:
-    rows = []
-    for at, gpu in enumerate(forecasts[0].gpus):
-        sizes = [
-            fitting_sizes(each.gpus[at], answer.num_samples, each.trials[0].batch_size)
-            for each in forecasts
-        ]
-        rows.append(Row(cells=(clean(gpu.name), format_bytes(gpu.memory_bytes), *sizes)))
+    rows = [
+        Row(cells=(", ".join(map(clean, names)), memory, *sizes))
+        for names, memory, sizes in fitting_rows(forecasts, answer)
+    ]
     return Table(
         title=title,
         columns=(

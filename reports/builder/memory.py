@@ -58,7 +58,7 @@ def _headline(devices: Sequence[SnapshotDevice]) -> str:
         }[failed.out_of_memory.fragmentation]
         if failed.out_of_memory.fragmentation is False and _has_room(failed.out_of_memory):
             why = "though a piece of that size was free"
-        return f"GPU {failed.device} had no {asked} left: {why}."
+        return f"GPU {failed.device} had no {asked} left when it was asked for: {why}."
     fullest = max(devices, key=lambda device: device.reserved_bytes)
     return (
         f"GPU {fullest.device}: {format_bytes(fullest.allocated_bytes)} in use of "
@@ -88,13 +88,20 @@ def _section(device: SnapshotDevice) -> MemorySection:
         name=f"GPU {device.device}",
         facts=tuple(_facts(device)),
         tables=tuple(table for table in tables if table.rows),
-        charts=_charts(device),
+        charts=(*history_chart(device), *_failure_chart(device)),
     )
 
 
 def _facts(device: SnapshotDevice) -> list[Fact]:
     whole = device.reserved_bytes
-    facts = [
+    failed = device.out_of_memory
+    facts = []
+    if failed is not None:
+        facts += [
+            Fact(label="out of memory", text=_failed(device, failed)),
+            Fact(label="the rest", text=f"as the snapshot was taken, {_later(failed)}"),
+        ]
+    facts += [
         Fact(label="reserved", text=f"{format_bytes(whole)} in {_segments(device)}"),
         Fact(label="in use", text=_part(device.allocated_bytes, whole, "of it")),
         Fact(label="asked for", text=format_bytes(device.requested_bytes)),
@@ -109,20 +116,36 @@ def _facts(device: SnapshotDevice) -> list[Fact]:
             text=f"{_part(device.inactive_split_bytes, whole, 'of it')}, in segments in use",
         ),
         Fact(label="free segments", text=f"{format_bytes(device.cached_bytes)}, cached"),
-        Fact(label="largest free piece", text=format_bytes(device.largest_free_bytes)),
+        Fact(label="largest free piece", text=_largest(device)),
     ]
     facts.append(Fact(label="history", text=_history(device)))
     if device.peak is not None:
         before = format_bytes(device.peak.before_bytes)
         text = f"{format_bytes(device.peak.num_bytes)} asked for, at event {device.peak.position}"
         facts.append(Fact(label="peak", text=f"{text}; {before} of it older than the history"))
-    if device.out_of_memory is not None:
-        facts.append(Fact(label="out of memory", text=_failed(device, device.out_of_memory)))
     texts: dict[str, list[str]] = {}
     for name, why in device.unavailable.items():
         texts.setdefault(why, []).append(name)
     facts += [Fact(label=f"no {', '.join(names)}", text=clean(why)) for why, names in texts.items()]
     return facts
+
+
+def _later(failed: OutOfMemory) -> str:
+    if not failed.events_after:
+        return "with nothing in between"
+    return f"{plural(failed.events_after, 'event')} after the failure"
+
+
+def _largest(device: SnapshotDevice) -> str:
+    """With a failure, whether the piece was there for the request that failed."""
+    text, failed = format_bytes(device.largest_free_bytes), device.out_of_memory
+    if failed is None:
+        return text
+    text += f" as the snapshot was taken, {_later(failed)}"
+    if failed.largest_free_bytes is None:
+        return f"{text}; when memory was refused: not known"
+    bound = "" if failed.exact else "at most "
+    return f"{text}; for the request that failed {bound}{format_bytes(failed.largest_free_bytes)}"
 
 
 def _segments(device: SnapshotDevice) -> str:
@@ -242,6 +265,7 @@ def _blocks(device: SnapshotDevice) -> Table:
 
 def _pools(device: SnapshotDevice) -> Table:
     titles = ("segments", "reserved", "in use", "free", "largest piece", "stream", "pool", "kind")
+    failed = device.out_of_memory
     return Table(
         title="By stream and pool",
         columns=tuple(Column(title=title, left=title == "kind") for title in titles),
@@ -260,10 +284,12 @@ def _pools(device: SnapshotDevice) -> Table:
             )
             for pool in device.pools
         ),
+        notes=() if failed is None else (f"As the snapshot was taken, {_later(failed)}.",),
     )
 
 
-def _charts(device: SnapshotDevice) -> tuple[Chart, ...]:
+def history_chart(device: SnapshotDevice) -> tuple[Chart, ...]:
+    """Memory over the events of the history; nothing where the history does not tell it."""
     line = device.timeline
     if line is None or len(line.positions) < 2:
         return ()
@@ -280,7 +306,7 @@ def _charts(device: SnapshotDevice) -> tuple[Chart, ...]:
             for number, at in enumerate(line.steps, 1)
         ]
     group = -(-device.num_events // len(line.positions))
-    notes = ["Numbers at the foot: ends of steps."] if len(marks) > 1 else []
+    notes = ["Numbers at the top: ends of steps."] if len(marks) > 1 else []
     if group > 1:
         notes.append(f"Of each {group} events, the one with most in use.")
     return (
@@ -295,6 +321,55 @@ def _charts(device: SnapshotDevice) -> tuple[Chart, ...]:
             series=tuple(series),
             marks=tuple(marks),
             notes=tuple(notes),
+        ),
+    )
+
+
+def _failure_chart(device: SnapshotDevice) -> tuple[Chart, ...]:
+    """The events around the request that failed, on an axis that begins near the curve."""
+    line, failed = device.failure, device.out_of_memory
+    if line is None or failed is None or len(line.positions) < 2:
+        return ()
+    series = [_series("active", "in use, as asked for", 1, line.active_bytes)]
+    if line.reserved_bytes:
+        series.append(_series("reserved", "reserved", 2, line.reserved_bytes))
+    at = line.positions.index(failed.position)
+    wanted = (line.active_bytes[at] + failed.requested_bytes) / GIB
+    series.append(
+        Series(
+            key="refused",
+            label="in use and what was refused",
+            kind="measured",
+            color=4,
+            values=tuple(
+                rounded(wanted) if position == failed.position else None
+                for position in line.positions
+            ),
+        )
+    )
+    values = [value for each in series for value in each.values if value is not None]
+    low, high = min(values), max(values)
+    cut = low > (high - low) / 2
+    return (
+        Chart(
+            key=f"failure_{device.device}",
+            title=f"Around the failure on GPU {device.device}, event by event",
+            x_label="events since the request that failed",
+            x_scale="linear",
+            x=tuple(float(position - failed.position) for position in line.positions),
+            y_label="GiB",
+            unit="GiB",
+            y_low=(rounded(low - (high - low) / 4) or 0.0) if cut else 0.0,
+            series=tuple(series),
+            marks=(
+                Mark(
+                    axis="x",
+                    value=0.0,
+                    label=f"{format_bytes(failed.requested_bytes)} refused",
+                    kind="failed",
+                ),
+            ),
+            notes=("The axis of memory does not begin at 0.",) if cut else (),
         ),
     )
 

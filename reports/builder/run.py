@@ -34,6 +34,7 @@ from .ranks import rank_charts, rank_table
 from .sections.circumstances import circumstances, sureness
 from .sections.distribution import distribution_rows
 from .sections.estimates import estimate_rows
+from .sections.evidence import evidence_table
 from .sections.flops import flop_facts, flop_reasons
 from .sections.identity import device_name, identity
 from .sections.limit import limit_text
@@ -117,6 +118,7 @@ def build_report(
                 severity=finding.severity,
                 message=clean(finding.message),
                 evidence=clean(evidence_text(finding.evidence, finding.message)),
+                numbers=evidence_table(finding.evidence, finding.message),
                 remedy=clean(finding.remedy),
                 code=tuple(map(clean, finding.code)),
                 estimate=finding.confidence == "estimate",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ..chart import Chart, Series
 
-WIDTH, HEIGHT = 560, 300
-LEFT, RIGHT, TOP, BOTTOM = 50, 12, 12, 40
+WIDTH, HEIGHT = 440, 260
+LEFT, RIGHT, TOP, BOTTOM = 54, 12, 22, 40
+"""`assets/chart_marks.js` draws on the same ground; the unit of the y axis stands above it."""
 BAR = 0.7
 """Share of its place that a bar takes."""
 
@@ -31,6 +33,7 @@ class Frame:
     chart: Chart
     low: float
     high: float
+    bottom: float
     top: float
 
     def x(self, value: float) -> float:
@@ -42,7 +45,8 @@ class Frame:
 
     def y(self, value: float) -> float:
         """Pixels from the top."""
-        return HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
+        share = (value - self.bottom) / (self.top - self.bottom)
+        return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
     def places(self, series: Series) -> list[tuple[float, float]]:
         """Where the values of a line stand; nowhere those of a bar or an area."""
@@ -65,6 +69,16 @@ def bar_width(frame: Frame) -> float:
 def path(css: str, points: Sequence[tuple[float, float]]) -> Shape:
     """A line through points."""
     data = "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points)
+    return shape("path", css, d=data)
+
+
+def curve(css: str, points: Sequence[tuple[float, float]]) -> Shape:
+    """A line through many points, each from the one before it, which takes less text."""
+    tenths = [(round(10 * x), round(10 * y)) for x, y in points]
+    data = "M{} {}".format(*(number(part / 10) for part in tenths[0]))
+    for at, ((x, y), (to_x, to_y)) in enumerate(pairwise(tenths)):
+        right, down = number((to_x - x) / 10), number((to_y - y) / 10)
+        data += f"{' ' if at else 'l'}{right}{'' if down.startswith('-') else ' '}{down}"
     return shape("path", css, d=data)
 
 

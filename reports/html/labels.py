@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-CHARACTER = 6.2
+CHARACTER = 6.7
 """About the width of a character of the labels."""
-ABOVE, BELOW = 9.0, 3.0
+ABOVE, BELOW = 10.0, 3.0
 """What a line of text takes above and below its base line."""
 OUTSIDE, CROSSED, COVERED, FARTHER = 1000.0, 100.0, 1.0, 0.05
 """Penalties of a label's place: for a part outside the picture, for each line or name that it

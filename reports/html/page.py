@@ -94,6 +94,12 @@ def charts_of(report: Report | ComparisonReport) -> dict[str, Chart]:
     return charts
 
 
+def first_chart(report: Report) -> Chart | None:
+    """What stands beside the answer: the throughput, of all devices where there are several."""
+    charts = report.overview if len(report.devices) > 1 else report.devices[0].charts
+    return next((chart for chart in charts if chart.key.endswith("throughput")), None)
+
+
 def own_charts(report: Report, device: DeviceSection) -> list[Chart]:
     """The charts of a device that say more than those of all devices together."""
     shared = {"energy"} if len(report.devices) > 1 else set()
@@ -137,6 +143,7 @@ def environment(*first: Path) -> jinja2.Environment:
         "shapes": shapes,
         "blocks": picture,
         "split_bars": bars,
+        "first_chart": first_chart,
         "own_charts": own_charts,
         "chart_width": WIDTH,
         "chart_height": HEIGHT,

@@ -19,6 +19,7 @@ from .frame import (
     Frame,
     Shape,
     bar_width,
+    curve,
     number,
     path,
     shape,
@@ -55,11 +56,17 @@ def shapes(chart: Chart, *, titles: bool = True) -> list[Shape]:
 def _merged(parts: list[Shape]) -> list[Shape]:
     """Points and bars of one colour as one path each: a tenth of the text, without tooltips."""
     paths: dict[str, Shape] = {}
+    pens: dict[str, tuple[float, float]] = {}
     kept: list[Shape] = []
     for mark in parts:
         place = mark.attributes
         if mark.tag == "circle":
-            css, data = place["class"].replace("f", "dots s"), f"M{place['cx']} {place['cy']}h0"
+            css = place["class"].replace("f", "dots s")
+            x, y = float(place["cx"]), float(place["cy"])
+            from_x, from_y = pens.get(css, (0.0, 0.0))
+            down = number(y - from_y)
+            data = f"m{number(x - from_x)}{'' if down.startswith('-') else ' '}{down}h0"
+            pens[css] = x, y
         elif mark.tag == "rect" and place["class"] != "band":
             css = place["class"]
             width, height = place["width"], place["height"]
@@ -80,25 +87,30 @@ def _frame(chart: Chart) -> Frame:
     if chart.x_scale == "log":
         low, high = low / 1.25, high * 1.25
     elif chart.x_scale == "category":
-        low, high = low - 0.6, high + 0.6
+        # The parts of a bar that stands alone are named beside it.
+        low, high = (low - 0.3, high + 1.0) if low == high else (low - 0.6, high + 0.6)
     else:
         low, high = min(low, 0.0), max(high, low + 1)
-    return Frame(chart, low, high, _top(chart))
+    return Frame(chart, low, high, chart.y_low, _top(chart))
 
 
 def _top(chart: Chart) -> float:
-    values = [mark.value for mark in chart.marks if mark.axis == "y"]
+    values = [chart.y_high, *(mark.value for mark in chart.marks if mark.axis == "y")]
     values += [band.high for band in chart.bands]
     if chart.stacked:
         values += sums(chart)
     else:
         for series in chart.series:
             values += [value for value in (*series.values, *series.high) if value is not None]
-    top = max([*values, *([100.0] if chart.unit == "%" else [])], default=0.0)
-    # Room above a limit, a band or a bar for its name and that of the recommended size.
-    named = chart.bands or any(chart.stacked or mark.axis == "y" for mark in chart.marks)
+    top = max([*values, *([100.0] if chart.unit == "%" else [])]) - chart.y_low
+    # Room above a limit, a band, a bar or a curve for the names that stand there.
+    named = (
+        chart.bands
+        or chart.y_high
+        or any(chart.stacked or mark.axis == "y" or mark.kind == "phase" for mark in chart.marks)
+    )
     room = ROOM_FOR_NAMES if named else ROOM
-    return top * room if top > 0 else 1.0
+    return chart.y_low + (top * room if top > 0 else 1.0)
 
 
 def _bands(frame: Frame) -> list[Shape]:
@@ -113,13 +125,11 @@ def _bands(frame: Frame) -> list[Shape]:
 
 
 def _y_axis(frame: Frame) -> list[Shape]:
-    ticks = [(tick, frame.y(tick)) for tick in nice_ticks(frame.top)]
+    ticks = [(tick, frame.y(tick)) for tick in nice_ticks(frame.bottom, frame.top)]
     lines = "".join(f"M{LEFT} {number(y)}H{WIDTH - RIGHT}" for _, y in ticks)
     parts = [shape("path", "grid", d=lines)]
-    parts += [
-        text_at(LEFT - 6, y + 4, short(value), "dim", "end") for value, y in ticks if y > TOP + 8
-    ]
-    parts.append(text_at(4, TOP - 1, frame.chart.y_label, "dim", "start"))
+    parts += [text_at(LEFT - 6, y + 4, _name(value), "dim", "end") for value, y in ticks]
+    parts.append(text_at(4, 11, frame.chart.y_label, "dim", "start"))
     return parts
 
 
@@ -127,7 +137,7 @@ def _x_axis(frame: Frame) -> list[Shape]:
     chart, base = frame.chart, HEIGHT - BOTTOM
     ticks = list(zip(chart.x_ticks, chart.x_names, strict=True))
     if not ticks:
-        ticks = [(tick, short(tick)) for tick in nice_ticks(frame.high) if tick >= frame.low]
+        ticks = [(tick, _name(tick)) for tick in nice_ticks(frame.low, frame.high)]
     lines = f"M{LEFT} {base}H{WIDTH - RIGHT}"
     lines += "".join(f"M{number(frame.x(value))} {base}v4" for value, _ in ticks)
     parts = [shape("path", "axis", d=lines)]
@@ -140,6 +150,12 @@ def _x_axis(frame: Frame) -> list[Shape]:
             taken.append((x, half))
     parts.append(text_at((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, chart.x_label, "dim", "middle"))
     return parts
+
+
+def _name(tick: float) -> str:
+    """A value of an axis in the digits that tell it from its neighbours."""
+    name = short(tick)
+    return name if float(name) == tick else f"{tick:.6g}"
 
 
 def _bars(frame: Frame) -> list[Shape]:
@@ -159,7 +175,26 @@ def _bars(frame: Frame) -> list[Shape]:
                 shape("rect", f"f{series.color}", title=said, x=frame.x(where) - width / 2,
                        y=top, width=width, height=bottom - top)
             )  # fmt: skip
-    return parts
+    return [*parts, *_names_of_parts(frame)] if len(chart.x) == 1 else parts
+
+
+def _names_of_parts(frame: Frame) -> list[Shape]:
+    """Beside a bar that stands alone, each part with its value; never on each other."""
+    below, middles = 0.0, []
+    for series in frame.chart.series:
+        value = series.values[0] or 0.0
+        if value > 0:
+            at = (frame.y(below) + frame.y(below + value)) / 2
+            middles.append((at + 4, f"{series.label} {_said(series, 0)}"))
+        below += value
+    x = frame.x(frame.chart.x[0]) + bar_width(frame) / 2 + 8
+    names: list[Shape] = []
+    free = HEIGHT - BOTTOM - 2.0 + ROW
+    for number_above, (at, name) in zip(range(len(middles) - 1, -1, -1), middles, strict=True):
+        # Below the top there has to be room for those that follow.
+        free = min(free - ROW, max(at, TOP + 10.0 + number_above * ROW))
+        names.append(text_at(x, free, name, "dim", "start"))
+    return names
 
 
 def _areas(frame: Frame) -> list[Shape]:
@@ -182,9 +217,9 @@ def _line(frame: Frame, series: Series) -> list[Shape]:
         (at, x, y) for at, (x, y) in enumerate(zip(chart.x, series.values, strict=True))
         if y is not None
     ]  # fmt: skip
-    dash = " dash" if series.kind == "estimate" else ""
+    dash = " dash" if series.kind == "estimate" or series.dashed else ""
     places = frame.places(series)
-    parts = [path(f"line s{series.color}{dash}", places)] if len(places) > 1 else []
+    parts = [curve(f"line s{series.color}{dash}", places)] if len(places) > 1 else []
     for at, x, y in points:
         if series.kind != "measured":
             break
@@ -216,40 +251,41 @@ def _said(series: Series, at: int) -> str:
 
 
 def _phases(frame: Frame) -> list[Shape]:
-    """Where something else begins, below the lines, above areas; a label that would cover one is
-    left out."""
+    """Where something else begins: a line, its label at the top, above the curves; a label that
+    would cover another is left out."""
     parts: list[Shape] = []
     base, free = HEIGHT - BOTTOM, 0.0
-    areas = frame.chart.areas
     for mark in frame.chart.marks:
         if mark.kind == "phase":
             x = frame.x(mark.value)
-            parts.append(path("mark" if areas else "grid", [(x, TOP), (x, base)]))
+            css = "mark" if frame.chart.areas else "grid"
+            parts.append(path(css, [(x, TOP), (x, base)]))
             if x >= free:
-                y = TOP + 9 if areas else base - 5
-                parts.append(text_at(x + 3, y, mark.label, "dim", "start"))
+                parts.append(text_at(x + 3, TOP + 10, mark.label, "dim", "start"))
                 free = x + 8 + len(mark.label) * CHARACTER
     return parts
 
 
-def nice_ticks(top: float, wanted: int = 5) -> list[float]:
-    """Round values from 0 to `top`, about `wanted` of them.
+def nice_ticks(low: float, high: float, wanted: int = 5) -> list[float]:
+    """Round values between both, about `wanted` of them.
 
-    >>> nice_ticks(23.0), nice_ticks(0.9)
-    ([0.0, 5.0, 10.0, 15.0, 20.0], [0.0, 0.2, 0.4, 0.6, 0.8])
+    >>> nice_ticks(0, 23.0), nice_ticks(19.3, 20.1)
+    ([0.0, 5.0, 10.0, 15.0, 20.0], [19.4, 19.6, 19.8, 20.0])
     """
-    if not top > 0 or not math.isfinite(top):
-        return [0.0]
-    power = 10.0 ** math.floor(math.log10(top / wanted))
+    span = high - low
+    if not span > 0 or not math.isfinite(span):
+        return [low]
+    power = 10.0 ** math.floor(math.log10(span / wanted))
     step = next(
-        factor * power for factor in (1, 2, 5, 10, 20) if factor * power * wanted >= top * 0.85
+        factor * power for factor in (1, 2, 5, 10, 20) if factor * power * wanted >= span * 0.85
     )
-    return [round(step * number, 12) for number in range(int(top / step) + 1)]
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(step * number, 12) for number in range(first, last + 1)]
 
 
 # Marks across a chart and the names of marks and bands.
 
-ROW = 13
+ROW = 14
 """Between the base lines of two labels."""
 
 

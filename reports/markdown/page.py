@@ -103,7 +103,11 @@ def _explained(report: Report) -> list[str]:
     if limit is not None:
         lines += ["#### What limits the step", ""]
         lines += [f"**{escape(limit.limit)}**: {escape(limit.message)}", ""]
-        for text in (limit.evidence, limit.larger, f"→ {limit.remedy}" if limit.remedy else ""):
+        if limit.numbers is not None:
+            lines += table_lines(limit.numbers)
+        elif limit.evidence:
+            lines += [paragraph(limit.evidence), ""]
+        for text in (limit.larger, f"→ {limit.remedy}" if limit.remedy else ""):
             lines += [paragraph(text), ""] if text else []
     if report.memory:
         lines += ["#### Where the memory goes", "", *memory_lines(report.memory)]
@@ -154,7 +158,7 @@ def memory_lines(parts: Sequence[MemorySection]) -> list[str]:
 def _comparison(report: ComparisonReport) -> list[str]:
     lines = [f"### {escape(report.headline)}", ""]
     lines += [part for text in report.cautions for part in (f"> {escape(text)}", "")]
-    lines += ["#### The two runs", "", *table_lines(report.circumstances)]
+    lines += [f"#### {report.circumstances.title}", "", *table_lines(report.circumstances)]
     lines += ["#### Size by size", "", *table_lines(report.table)]
     for listed in report.grown:
         lines += folded(listed.title, table_lines(first_rows(listed)))

@@ -49,6 +49,7 @@ def render(
     _add_ending(ending, everything, next_command)
     for reason, sureness in _shorter(text):
         page = Page(width, encoding)
+        told = sureness
         add_verdict(page, text, reason, sureness)
         _add_change(page, text)
         _add_device(page, text)
@@ -59,7 +60,7 @@ def render(
         room = MOST_LINES - page.num_lines - ending.num_lines
         if room > 0:  # for a warning, or for how many there are
             break
-    _add_warnings(page, text, room=room)
+    _add_warnings(page, text, told, room=room)
     page.add(ending)
     return page.render(color=color)
 
@@ -172,11 +173,19 @@ def _add_ranks(page: Page, text: TextReport) -> None:
         page.pairs(sections.pairs_of(text.ranks[:2]), indent=0)
 
 
-def _add_warnings(page: Page, text: TextReport, *, room: int) -> None:
-    """The last batch where it does harm, then errors and warnings, as far as lines are left."""
+def _add_warnings(page: Page, text: TextReport, sureness: str, *, room: int) -> None:
+    """The last batch where it does harm, then errors and warnings, as far as lines are left.
+
+    Args:
+        sureness: as it is shown; what it says already is not said again.
+    """
     report = text.report
     changed = [file for file in text.files if not file.listed]
-    findings = [each for each in report.advice.findings if each.severity != "info"]
+    findings = [
+        each
+        for each in report.advice.findings
+        if each.severity != "info" and each.message not in sureness
+    ]
     told = any(each.rule.startswith("tails.") for each in findings)
     said: list[tuple[str, str, str]] = []
     if report.tail is not None and not told:

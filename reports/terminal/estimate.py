@@ -13,8 +13,9 @@ from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
 from ..words.fits import (
     COMPILED,
     evaluation_text,
-    fitting_sizes,
+    fitting_rows,
     headline,
+    label_text,
     limit_texts,
     range_texts,
     tensors_text,
@@ -23,6 +24,9 @@ from ..words.fits import TITLE as FITTING
 from ..words.laws import forecast_law_note, line_text
 from ..words.nothing_fits import nothing_fits_texts
 from .page import Page
+
+NAMES_WIDTH = 30
+"""Columns of the names of GPUs that share a row."""
 
 
 def render(
@@ -37,7 +41,8 @@ def render(
         encoding: of the output; characters that it lacks are replaced.
     """
     page = Page(width, encoding)
-    page.entry(headline(answer), style="bold", indent=0)
+    page.entry(page.safe(headline(answer)), style="bold", indent=0)
+    page.entry(label_text(answer))
     own_text = f"batch size {answer.batch_size}"
     if answer.micro_batches > 1:
         own_text += f", {answer.micro_batches} batches to a step of the optimizer"
@@ -74,17 +79,30 @@ def render(
 
 def _sizes(page: Page, title: str, forecasts: Sequence[Forecast], answer: Estimate) -> None:
     page.heading(title)
-    columns = [
-        ("GPU", [page.safe(gpu.name) for gpu in forecasts[0].gpus]),
-        ("memory", [format_bytes(gpu.memory_bytes) for gpu in forecasts[0].gpus]),
-    ]
-    for forecast in forecasts:
-        smallest = forecast.trials[0].batch_size
-        sizes = [fitting_sizes(gpu, answer.num_samples, smallest) for gpu in forecast.gpus]
-        columns.append((_column(forecast.variant), sizes))
+    names: list[str] = []
+    cells: list[tuple[str, ...]] = []
+    for gpus, memory, sizes in fitting_rows(forecasts, answer):
+        shown = _lines_of([page.safe(gpu) for gpu in gpus])
+        names += shown
+        cells += [(memory, *sizes), *[("",) * (1 + len(sizes))] * (len(shown) - 1)]
+    titles = ("memory", *(_column(forecast.variant) for forecast in forecasts))
+    columns = [("GPU", names), *zip(titles, map(list, zip(*cells, strict=True)), strict=True)]
     if _width(columns) > page.width:
         del columns[1]
     _table(page, columns, num_left=1)
+
+
+def _lines_of(names: Sequence[str]) -> list[str]:
+    """Names that share a row, in lines of at most `NAMES_WIDTH` columns."""
+    lines = [names[0]]
+    for name in names[1:]:
+        joined = f"{lines[-1]}, {name}"
+        if cell_len(joined) <= NAMES_WIDTH:
+            lines[-1] = joined
+        else:
+            lines[-1] += ","
+            lines.append(name)
+    return lines
 
 
 def _column(variant: Variant) -> str:

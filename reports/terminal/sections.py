@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from ...records import FileTouched
-from ..report import Fact, Report
+from ..report import Fact, Report, Table
 from ..text import MemoryLines, TextReport
 from ..words.compared import not_compared
 from .page import Page
@@ -42,12 +42,26 @@ def add_limit(page: Page, report: Report) -> None:
         return
     page.heading("What limits the step")
     page.entry(limit.message, label=f"{limit.limit}: ", label_style="bold")
-    if limit.evidence:
-        page.entry(limit.evidence, style="dim", indent=4)
+    _add_evidence(page, limit.evidence, limit.numbers, 4)
     if limit.larger:
         page.entry(limit.larger, indent=4)
     if limit.remedy:
         page.entry(limit.remedy, label="→ ", indent=4)
+
+
+def _add_evidence(page: Page, sentence: str, numbers: Table | None, indent: int) -> None:
+    """Several numbers under each other, one in a sentence."""
+    rows = [] if numbers is None else [row.cells for row in numbers.rows]
+    width = max((len(value) for _, value, _ in rows), default=0)
+    pairs = [
+        (name, value.rjust(width) + ("" if limit == "-" else f"  threshold {limit}"))
+        for name, value, limit in rows
+    ]
+    room = page.width - indent - 2 - max((len(name) for name, _ in pairs), default=0)
+    if pairs and all(len(value) <= room for _, value in pairs):
+        page.pairs(pairs, indent=indent)
+    elif sentence:
+        page.entry(sentence, style="dim", indent=indent)
 
 
 def add_memory(page: Page, memory: MemoryLines | None) -> None:
@@ -98,8 +112,7 @@ def add_findings(page: Page, report: Report) -> None:
         label = finding.severity.ljust(9)
         page.entry(f"{finding.message}{guess}", label=label, label_style=style)
         inner = 4 if page.narrow else 11
-        if finding.evidence:
-            page.entry(finding.evidence, style="dim", indent=inner)
+        _add_evidence(page, finding.evidence, finding.numbers, inner)
         if finding.remedy:
             page.entry(finding.remedy, label="→ ", indent=inner)
         for line in finding.code:  # as it is, to be pasted

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from ...records import Estimate, FittedGpu, SizeLimit
+from collections.abc import Sequence
+
+from ...records import Estimate, FittedGpu, Forecast, SizeLimit
 from ...units import format_bytes
 
 TITLE = "Largest batch that should fit"
+NAMED = 4
+"""GPUs that a sentence names."""
 ENDS = (
     "Up to the smaller size of a range, what torch's allocator would ask for should fit beside "
     "CUDA itself. Beyond the larger one the tensors alone should not."
@@ -36,9 +40,62 @@ def fitting_sizes(gpu: FittedGpu, num_samples: int | None, smallest: int) -> str
     return str(high) if gpu.low == high else f"{gpu.low} to {high}"
 
 
+def fitting_rows(
+    forecasts: Sequence[Forecast], answer: Estimate
+) -> list[tuple[tuple[str, ...], str, tuple[str, ...]]]:
+    """Names of GPUs with their memory and the ranges of all forecasts; equal ranges share a row."""
+    rows: dict[tuple[str, ...], list[FittedGpu]] = {}
+    for at, gpu in enumerate(forecasts[0].gpus):
+        sizes = tuple(
+            fitting_sizes(each.gpus[at], answer.num_samples, each.trials[0].batch_size)
+            for each in forecasts
+        )
+        rows.setdefault(sizes, []).append(gpu)
+    return [
+        (tuple(gpu.name for gpu in gpus), _memory_of(gpus), sizes) for sizes, gpus in rows.items()
+    ]
+
+
+def _memory_of(gpus: Sequence[FittedGpu]) -> str:
+    low, high = (end(gpu.memory_bytes for gpu in gpus) for end in (min, max))
+    return format_bytes(low) if low == high else f"{format_bytes(low)} to {format_bytes(high)}"
+
+
 def headline(answer: Estimate) -> str:
-    """What all of it is."""
-    return f"What should fit: {answer.label}"
+    """Where the script's own batch size should fit; `label_text` says what that is."""
+    own, gpus = answer.batch_size, answer.forecasts[0].gpus
+    fits = [gpu for gpu in gpus if (gpu.low or 0) >= own]
+    may = [gpu for gpu in gpus if gpu not in fits and (gpu.high >= own or not gpu.is_bounded)]
+    parts = []
+    if fits:
+        parts.append(f"should fit whole on {_and_larger(fits, gpus)}")
+    if may:
+        parts.append(f"may fit on {_listed(may)}")
+    if not parts:
+        alone = len(gpus) == 1
+        parts.append(f"should not fit on {gpus[0].name if alone else 'any of these GPUs'}")
+    return f"Batch size {own} {', '.join(parts)}"
+
+
+def label_text(answer: Estimate) -> str:
+    """What every figure for a GPU is."""
+    return f"This is {answer.label}."
+
+
+def _and_larger(fits: Sequence[FittedGpu], gpus: Sequence[FittedGpu]) -> str:
+    """The smallest of them, where all that are larger fit too; else each."""
+    least = min(gpu.memory_bytes for gpu in fits)
+    if any(gpu.memory_bytes >= least and gpu not in fits for gpu in gpus):
+        return _listed(fits)
+    smallest = [gpu for gpu in fits if gpu.memory_bytes == least]
+    return _listed(smallest) + (" and larger" if len(smallest) < len(fits) else "")
+
+
+def _listed(gpus: Sequence[FittedGpu]) -> str:
+    names = [gpu.name for gpu in gpus]
+    if len(names) > NAMED:
+        names = [*names[: NAMED - 1], f"{len(names) - NAMED + 1} more"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def range_texts(answer: Estimate) -> list[str]:

@@ -204,12 +204,23 @@ def evidence_text(evidence: tuple[Evidence, ...], message: str = "") -> str:
     'share of the step 24.1% (threshold 15%); device busy 93.1% (threshold 70%)'
     """
     return "; ".join(
-        f"{item.metric.removesuffix(PERCENT)} {_value(item.metric, item.value)}"
-        + ("" if item.threshold is None else f" (threshold {_value(item.metric, item.threshold)})")
+        f"{name} {value}{f' (threshold {threshold})' if threshold else ''}"
+        for name, value, threshold in evidence_rows(evidence, message)
+    )
+
+
+def evidence_rows(evidence: tuple[Evidence, ...], message: str = "") -> list[tuple[str, str, str]]:
+    """The same: what was measured, its value, and the threshold, which may be empty."""
+    return [
+        (
+            item.metric.removesuffix(PERCENT),
+            _value(item.metric, item.value),
+            "" if item.threshold is None else _value(item.metric, item.threshold),
+        )
         for item in evidence
         if item.threshold is not None
         or not re.search(rf"(?<!\w){re.escape(_value(item.metric, item.value))}(?!\w)", message)
-    )
+    ]
 
 
 def _value(metric: str, value: float | str) -> str:

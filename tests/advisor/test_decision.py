@@ -70,7 +70,10 @@ class TestRules:
         because = decided(DOUBTED).because
         assert (because.rule, because.rival) == ("within the tolerance", 64)
         assert because.ratio.median < 0.95 < because.ratio.high
-        assert "the noise does not tell whether that is less" in advise(DOUBTED).reason
+        reason = advise(DOUBTED).reason
+        assert reason.startswith("By the search the smallest size that reaches 95% of the best. ")
+        assert reason.count("64") == 1, "one set of figures for the pair"
+        assert reason.endswith("64 is faster (x1.01 to x1.18 the samples per second).")
 
     def test_the_share_that_the_loader_takes(self):
         assert decided(RECORDS["loader sets the pace"]).because.numbers == (pytest.approx(0.4),)

@@ -74,7 +74,7 @@ def test_that_tokens_decide_is_said():
     assert "the real tokens per second of the script's own 32" in advice.reason
     assert "samples per second" not in advice.reason
     assert "within 5% of the best throughput in real tokens" in advice.reason
-    chart = throughput(advice, size_rows(record, advice))
+    chart = throughput(record, advice, size_rows(record, advice))
     assert chart is not None
     assert chart.unit == "real tokens/s"
     assert chart.marks[0].label == "use 64"

@@ -1,15 +1,19 @@
 """What stands on the tab's pages, as data: the summary, traces of others, runs side by side."""
 
 import html
+import itertools
+from pathlib import Path
 
 import msgspec
 import pytest
 from batchadvisor.records import Counters, IdleShares, Profile
 from batchadvisor.records.board import Entry
 from batchadvisor.reports import board
+from batchadvisor.reports.board.pages import show_traces
 from batchadvisor.reports.builder.board.compare import compare_page
 from batchadvisor.reports.builder.board.summary import Measured, summary
 from batchadvisor.reports.builder.board.traces import trace_page
+from batchadvisor.reports.html.svg import shapes
 from batchadvisor.session.analyze import analyze
 
 from ..analyze import traces
@@ -78,6 +82,27 @@ class TestSummary:
 
 
 class TestTraces:
+    def test_one_trace_says_its_headline_once_and_names_the_parts_of_its_bar(self):
+        trace = Path(__file__).parents[1] / "data/h100/imagenet_256.pt.trace.json.gz"
+        page = trace_page(analyze([trace]))
+        entry = Entry(key="k", kind="traces", name="one", version="", modified_s=0.0)
+        text = html.unescape(show_traces(entry, page, viewer=False))
+        said = page.limits[0][1].message
+        assert page.headline.endswith(said)
+        assert text.count(said) == 1
+        (chart,) = page.charts
+        names = [shape for shape in shapes(chart) if shape.text.startswith("idle: the loader ")]
+        (name,) = names
+        assert name.text == "idle: the loader 65%"
+        places = [
+            float(shape.attributes["y"])
+            for shape in shapes(chart)
+            if any(shape.text.startswith(f"{line.label} ") for line in chart.series)
+        ]
+        assert len(places) == len(chart.series)
+        assert all(below - above >= 14 for below, above in itertools.pairwise(places))
+        assert min(places) > 10
+
     def test_the_numbers_are_those_of_the_analysis(self, job):
         analysis, page = job
         table = next(table for table in page.tables if table.title == "GPU summary")

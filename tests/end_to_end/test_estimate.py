@@ -124,8 +124,9 @@ class TestAnswers:
     def test_the_page(self, tmp_path):
         result = estimate(tmp_path, str(SCRIPTS / "tiny_gpt.py"), "--gpu", "T4", "-q")
         assert result.code == 0
-        first, *_, last = result.stdout.strip().splitlines()
-        assert first == f"What should fit: {HARDLY_CHECKED}"
+        first, second, *_, last = result.stdout.strip().splitlines()
+        assert first == "Batch size 16 should fit whole on T4"
+        assert second.strip() == f"This is {HARDLY_CHECKED}."
         assert last.startswith("On the GPU: batchadvisor run ")
         words = (
             r"The tensors of a real step of batch 16 should take [\d.]+ MiB ±0\.5% at once \(est"

@@ -1,5 +1,6 @@
 """The HTML report in a real browser with the network cut off."""
 
+import io
 import json
 import re
 import time
@@ -98,11 +99,16 @@ class Visit:
         self.page.mouse.move(box["x"] + left, box["y"] + box["height"] / 2)
 
     def legend(self, figure):
-        rows = figure.locator(".u-legend .u-series")
-        return {
-            row.locator(".u-label").inner_text(): row.locator(".u-value").inner_text()
-            for row in rows.all()
+        """What is read where the pointer is; nothing while it is elsewhere."""
+        box = figure.locator(".reading")
+        if not box.is_visible():
+            return {}
+        rows = {
+            row.locator(".what").inner_text(): row.locator(".value").inner_text()
+            for row in box.locator(".one").all()
         }
+        name, _, value = box.locator(".at").inner_text().rpartition(" ")
+        return {name: value, **rows}
 
 
 @pytest.fixture
@@ -228,6 +234,58 @@ def test_what_is_drawn_is_what_the_report_holds(visit, files, name):
         assert data[-1] == pytest.approx(parts[0])
 
 
+@pytest.mark.parametrize("width", [390, 1024, 1440])
+@pytest.mark.parametrize("name", ["cpu", "gpu", "two"])
+def test_scripts_change_nothing_that_is_seen(visit, name, width):
+    """Every figure, pixel by pixel, without scripts and with its chart alive."""
+    plain, alive = visit(name, width=width, scripts=False), visit(name, width=width)
+    for figure, same in zip(
+        plain.page.locator("figure.chart").all(),
+        alive.page.locator("figure.chart").all(),
+        strict=True,
+    ):
+        same.scroll_into_view_if_needed()
+        same.locator(".uplot canvas").wait_for()
+        figure.scroll_into_view_if_needed()
+        before, after = ink(figure.screenshot()), ink(same.screenshot())
+        # A figure may begin half a pixel lower.
+        moved = apart(before, after, far=1)
+        assert moved <= 0.002 * len(before), figure.get_attribute("data-chart")
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu", "two"])
+def test_a_part_of_a_chart_is_drawn_on_the_same_ground(visit, name):
+    """The canvas, as it is shown after zooming, beside the drawing of the whole chart."""
+    one = visit(name)
+    for figure in one.page.locator("figure.chart").all():
+        figure.scroll_into_view_if_needed()
+        figure.locator(".uplot canvas").wait_for()
+        plot, live = figure.locator(".plot"), figure.locator(".live").element_handle()
+        still = ink(plot.screenshot())
+        live.evaluate("one => one.plot.redraw(false, true)")
+        figure.evaluate("one => one.classList.add('partly')")
+        assert not figure.locator("svg").is_visible()
+        drawn = ink(plot.screenshot())
+        figure.evaluate("one => one.classList.remove('partly')")
+        assert apart(still, drawn) <= 0.05 * len(still), figure.get_attribute("data-chart")
+
+
+def ink(picture):
+    """Where a picture has another colour than its first pixel."""
+    image = pytest.importorskip("PIL.Image").open(io.BytesIO(picture)).convert("L")
+    wide, ground, data = image.width, image.getpixel((0, 0)), image.tobytes()
+    return {(at % wide, at // wide) for at, one in enumerate(data) if abs(one - ground) > 60}
+
+
+def apart(one, two, far=3):
+    """How many pixels only one has, away from those of both: edges are not smoothed alike."""
+    both, steps = one & two, range(-far, far + 1)
+    return sum(
+        all((x + right, y + down) not in both for right in steps for down in steps)
+        for x, y in one ^ two
+    )
+
+
 def test_something_is_painted(visit):
     one = visit("gpu")
     canvas = one.chart("throughput").locator("canvas").element_handle()
@@ -262,8 +320,25 @@ def test_dragging_zooms_all_charts_over_sizes_and_a_double_click_undoes_it(visit
     assert low == pytest.approx(8, rel=0.1)
     assert high == pytest.approx(64, rel=0.1)
     assert span(memory) == pytest.approx([low, high])
+    assert not rate.locator("svg").is_visible(), "a part of it is drawn anew"
     rate.locator(".u-over").dblclick()
     assert span(rate) == pytest.approx(before)
+    one.wait_until(rate.locator("svg").is_visible)
+
+
+def test_a_line_goes_and_comes_by_its_name(visit):
+    one = visit("two")
+    figure = one.page.locator("figure.chart[data-chart='c-throughput']")
+    figure.scroll_into_view_if_needed()
+    figure.locator(".uplot canvas").wait_for()
+    second = figure.locator(".keys [role=button]").nth(1)
+    second.focus()
+    one.page.keyboard.press("Enter")
+    assert second.get_attribute("aria-pressed") == "false"
+    one.wait_until(lambda: not figure.locator("svg").is_visible())
+    second.click()
+    assert second.get_attribute("aria-pressed") == "true"
+    one.wait_until(figure.locator("svg").is_visible)
 
 
 def test_colours_follow_the_system_while_the_page_is_open(visit):
@@ -271,10 +346,12 @@ def test_colours_follow_the_system_while_the_page_is_open(visit):
     figure = one.chart("throughput")
     body = "getComputedStyle(document.body).backgroundColor"
     light = one.page.evaluate(body)
-    picture = figure.locator("canvas").screenshot()
+    pixels = "one => one.plot.ctx.canvas.toDataURL()"
+    live = figure.locator(".live").element_handle()
+    picture = live.evaluate(pixels)
     one.page.emulate_media(color_scheme="dark")
     one.wait_until(lambda: one.page.evaluate(body) != light)
-    one.wait_until(lambda: figure.locator("canvas").screenshot() != picture)
+    one.wait_until(lambda: live.evaluate(pixels) != picture)
 
 
 @pytest.mark.parametrize("width", WIDTHS)

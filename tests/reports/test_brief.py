@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.records import RunRecord
+from batchadvisor.reports.builder.sections.circumstances import LESS_SURE
 from batchadvisor.reports.builder.text import build_text
 from batchadvisor.reports.terminal.brief import MOST_LINES, render
 from rich.cells import cell_len
@@ -123,4 +124,11 @@ class TestWhatItHolds:
 
     def test_what_has_no_room_is_counted(self):
         text = brief(recorded(DATA / "h100/char_gpt.json.gz"))
-        assert "and 3 more: see all of it" in text.splitlines()
+        assert "and 2 more: see all of it" in text.splitlines()
+
+    def test_what_the_sureness_says_is_no_warning_too(self):
+        record, advice = recorded(DATA / "h100/imagenet.json.gz")
+        doubts = [each.message for each in advice.findings if each.rule in LESS_SURE]
+        assert len(doubts) == 2
+        text = " ".join(brief((record, advice), width=200).split())
+        assert [text.count(doubt) for doubt in doubts] == [1, 1]

@@ -99,7 +99,10 @@ def test_hostile_texts_are_escaped_everywhere():
     for report in (
         build_report(record, advice),
         build_report(record, advice, devices=twice),
-        comparison((record, advice), (record, advice)),
+        comparison(
+            (record, advice),
+            (record, msgspec.structs.replace(advice, headline=f"{evil}.")),
+        ),
     ):
         text = render(report)
         assert "alert(1)" in text
@@ -148,11 +151,29 @@ def test_many_sizes_and_gpus_stay_small(many):
     assert len(text.encode()) < MAX_BYTES
     body = re.search(r"<main>.*</main>", text, flags=re.DOTALL)[0].replace("<br>", "")
     tree = ET.fromstring(body)
-    assert len(tree.findall(".//figure")) == 4 + 8 * (4 + 3)
+    assert len(tree.findall(".//figure")) == 3 + 8 * (4 + 3)
+    assert 'data-chart="all-all_throughput"' in text.partition("<main>")[0], "beside the answer"
     assert [heading.text for heading in tree.findall(".//section[@class='device']/h2")] == [
         f"GPU {index}" for index in range(8)
     ]
     assert "rank 0" in text
+
+
+@pytest.mark.parametrize("sample", EVERY, ids=lambda sample: sample.__name__)
+def test_the_throughput_stands_once_beside_the_answer(sample):
+    text = page(sample)
+    first, rest = text.split("<main>")
+    timed = any(chart.key == "throughput" for chart in build_report(*sample()).devices[0].charts)
+    assert first.count('data-chart="0-throughput"') == timed
+    assert 'data-chart="0-throughput"' not in rest
+
+
+@pytest.mark.parametrize("sample", [samples.cpu, samples.gpu])
+def test_what_a_size_is_stands_beside_it(sample):
+    table = build_report(*sample()).devices[0].table
+    assert [column.title for column in table.columns[:2]] == ["batch", "note"]
+    (row,) = [row for row in table.rows if "recommended" in row.marks]
+    assert row.cells[1].startswith("recommended")
 
 
 def test_a_comparison_shows_both():
@@ -169,6 +190,32 @@ def test_a_comparison_shows_both():
     assert same.count("<figure") == 4, "throughput, memory, shares, energy"
     assert "limit 78 GiB" in same
     assert "not comparable" not in same
+
+
+def test_a_comparison_lists_only_what_differs():
+    same = comparison(samples.gpu(), samples.gpu())
+    assert same.circumstances.rows == ()
+    assert same.circumstances.title == "Nothing differs"
+    assert same.circumstances.notes == ("The same in both: answer, Measured on, Goal, Run.",)
+    assert same.charts[0].series[1].dashed
+    assert not same.charts[0].series[0].dashed
+    other = comparison(samples.gpu(), samples.interrupted())
+    for row in other.circumstances.rows:
+        assert row.cells[1] != row.cells[2]
+    assert "Measured on" in {row.cells[0] for row in other.circumstances.rows}
+    twice = comparison(samples.cpu(), samples.cpu())
+    (said,) = [text for text in twice.cautions if "on a CPU" in text]
+    assert said.startswith("Both runs: ")
+
+
+def test_the_same_script_under_another_path_is_compared():
+    record, advice = samples.cpu()
+    script = msgspec.structs.replace(record.script, digest="0123456789abcdef")
+    moved = msgspec.structs.replace(script, path="/elsewhere/copy.py")
+    first, second = (msgspec.structs.replace(record, script=one) for one in (script, moved))
+    report = comparison((first, advice), (second, advice))
+    assert "Not comparable" not in report.headline
+    assert not [row for row in report.circumstances.rows if row.cells[0] == "script"]
 
 
 def test_two_scripts_are_not_compared():
@@ -283,11 +330,15 @@ class TestPicture:
 
     @pytest.mark.parametrize("top", [1e-6, 0.3, 1, 7.2, 99, 12345.0, 3e9])
     def test_ticks_are_few_and_below_the_top(self, top):
-        ticks = nice_ticks(top)
+        ticks = nice_ticks(0, top)
         assert 3 <= len(ticks) <= 9
         assert ticks[0] == 0
         assert ticks[-1] <= top
 
     def test_ticks_of_nothing(self):
-        assert nice_ticks(0) == [0.0]
-        assert nice_ticks(float("inf")) == [0.0]
+        assert nice_ticks(0, 0) == [0]
+        assert nice_ticks(0, float("inf")) == [0]
+
+    def test_ticks_of_an_axis_that_begins_elsewhere(self):
+        assert nice_ticks(-120, 20) == [-100, -50, 0]
+        assert nice_ticks(19.3, 20.1) == [19.4, 19.6, 19.8, 20.0]

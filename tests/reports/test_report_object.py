@@ -68,6 +68,15 @@ class TestCharts:
             ("failed", 512),
         ]
 
+    def test_a_limit_far_above_the_peaks_is_a_number_and_not_a_flat_curve(self):
+        record = read_record(CPU)
+        drawn = chart(built((record, advise(record))), "memory")
+        assert not [mark for mark in drawn.marks if mark.axis == "y"]
+        assert drawn.notes[0].startswith("The limit, 23.09 GiB, lies above this axis, ")
+        assert "7602 fit (estimate)" in drawn.notes[0]
+        sizes = [row.batch_size for row in built((record, advise(record))).devices[0].sizes]
+        assert drawn.x[-1] <= 2 * max(sizes)
+
     def test_memory_has_the_law_from_its_fitted_sizes_on_and_the_limit(self):
         record, advice = samples.gpu()
         drawn = chart(built((record, advice)), "memory")
@@ -103,8 +112,20 @@ class TestCharts:
 
     def test_nothing_is_drawn_that_was_not_measured(self):
         keys = {chart.key for chart in built(samples.cpu()).devices[0].charts}
-        assert keys == {"throughput", "memory", "step_time", "shares"}
+        assert keys == {"throughput", "memory", "step_time"}
         assert built(samples.nothing_fits()).devices[0].charts == ()
+
+    def test_a_picture_says_what_it_leaves_out(self):
+        rate, memory = (
+            chart(built(samples.interrupted()), key).notes for key in ("throughput", "memory")
+        )
+        ended = "The run was interrupted: sizes that it had not tried are missing."
+        assert rate[:2] == (ended, "Not drawn: 256 (interrupted).")
+        assert "Not drawn: 64 (not measured), 256 (interrupted)." in memory
+        assert chart(built(samples.gpu()), "throughput").notes[0] == "Not drawn: 384 (fit only)."
+        assert not [
+            note for note in chart(built(samples.cpu()), "throughput").notes if "drawn" in note
+        ]
 
     def test_energy_is_joules_for_each_sample(self):
         drawn = chart(built(samples.gpu()), "energy")

@@ -124,7 +124,7 @@ def test_shares_are_shown_as_they_were_asked_for():
     goal = Goal(tolerance=0.005, margin=0.125)
     text = shown((record, advise(record, goal)), width=120)
     assert "within 0.5% of the best throughput; 12.5% of the memory left free." in text
-    chart = throughput(advise(record, goal), size_rows(record, advise(record, goal)))
+    chart = throughput(record, advise(record, goal), size_rows(record, advise(record, goal)))
     assert [band.label for band in chart.bands] == ["within 0.5% of the fastest"]
 
 

@@ -1,11 +1,13 @@
 """Where the memory goes, in every format."""
 
+import gzip
 import itertools
+from pathlib import Path
 
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.records import ExplainedSize, MemoryExplained
+from batchadvisor.records import ExplainedSize, MemoryExplained, RunRecord
 from batchadvisor.reports.board.pages import show_devices
 from batchadvisor.reports.builder.estimate import build_estimate
 from batchadvisor.reports.builder.run import build_report
@@ -18,9 +20,12 @@ from batchadvisor.reports.html.svg import shapes
 from batchadvisor.reports.markdown.memory import render as memory_markdown
 from batchadvisor.reports.markdown.page import render as markdown
 from batchadvisor.reports.terminal.answer import render as terminal
+from batchadvisor.units import GIB
 
 from . import samples
 from .explained_samples import HOSTILE, estimate, explained
+
+H100 = Path(__file__).parents[1] / "data/h100/char_gpt.json.gz"
 
 
 @pytest.fixture
@@ -57,6 +62,21 @@ class TestARun:
         assert [series.key for series in chart.series] == ["parameters", "gradients", "activations"]
         measured = {fact.label: fact.text for fact in first.facts}["measured"]
         assert measured.startswith("521 MiB")
+
+    def test_the_measured_step_stands_beside_its_estimate(self):
+        """One step on an H100, recorded by torch."""
+        record = msgspec.json.decode(gzip.decompress(H100.read_bytes()), type=RunRecord)
+        report = build_report(record, advise(record))
+        first, recorded = report.memory
+        estimate, measured = first.charts
+        assert "(estimate)" in estimate.title
+        assert "measured by torch's recorder" in measured.title
+        assert (measured.unit, measured.y_high) == (estimate.unit, estimate.y_high)
+        most = record.explained.recorded.devices[0].peak.num_bytes
+        assert max(measured.series[0].values) * GIB == pytest.approx(most, rel=1e-4)
+        assert measured.y_high == max(measured.series[0].values)
+        assert recorded.charts == ()
+        assert {fact.label: fact.text for fact in first.facts}["limit"].startswith("78.45 GiB")
 
     def test_areas_lie_on_each_other(self, run):
         record, advice, _ = run

@@ -16,7 +16,7 @@ import pytest
 from batchadvisor.errors import UsageError
 from batchadvisor.probes.trace import flames
 from batchadvisor.probes.trace.anatomy import anatomy_of
-from batchadvisor.probes.trace.metrics import Analysis, analyse_file
+from batchadvisor.probes.trace.metrics import Analysis
 from batchadvisor.probes.trace.reader import read_trace
 from batchadvisor.probes.trace.repair import repair
 from batchadvisor.probes.trace.summary import profile_of

@@ -9,12 +9,12 @@ from pathlib import PurePath
 
 from ....records import Analysis, Collectives, StepTimes, TraceReport
 from ....units import format_seconds
-from ...chart import Chart, Series, rounded, short
+from ...chart import Chart, Series, rounded
 from ...report import Column, LongTable, Row, Table
 from ...tab import TracePage
 from ...words.traces import trace_names
 from ...words.wording import clean, percent, plural
-from ..charts.breakdown import device_breakdown
+from ..charts.breakdown import SMALLEST_PART, device_breakdown
 from ..growth import Side, tables
 from ..hot import hot_tables, window_of_trace
 from ..sections.limit import limit_text
@@ -242,7 +242,11 @@ def _chart(named: Sequence[tuple[str, TraceReport]]) -> Chart | None:
     ]
     if not known:
         return None
-    labels = list(dict.fromkeys(label for _, _, parts in known for label in parts))
+    labels = [
+        label
+        for label in dict.fromkeys(label for _, _, parts in known for label in parts)
+        if any(parts.get(label, 0.0) >= SMALLEST_PART for _, _, parts in known)
+    ]
     positions = tuple(float(number) for number in range(len(known)))
     return Chart(
         key="window",
@@ -261,7 +265,7 @@ def _chart(named: Sequence[tuple[str, TraceReport]]) -> Chart | None:
                 kind="part",
                 color=number,
                 values=tuple(rounded(parts.get(label, 0.0)) for _, _, parts in known),
-                texts=tuple(f"{short(parts.get(label, 0.0))}%" for _, _, parts in known),
+                texts=tuple(f"{percent(parts.get(label, 0.0))}%" for _, _, parts in known),
             )
             for number, label in enumerate(labels, start=1)
         ),

@@ -7,17 +7,27 @@ from typing import Any
 
 from ....records import Advice, MemoryLaw, PriorLaw, RunRecord
 from ....spread import scaled
-from ....units import GIB, MIB, format_share
+from ....units import GIB, MIB, format_bytes, format_share
 from ...chart import BATCH, Band, Chart, Mark, MarkKind, Series, rounded, short
-from ...sizes import SizeRow
+from ...sizes import SizeRow, outcome_words
 from ...words.outcomes import OUTCOMES
 from ...words.wording import measured, percent
 from .breakdown import step_time
 
 LAW_POINTS = 24
 """Points between the smallest and the largest size at which a law is drawn."""
-FARTHEST_LAW = 64
-"""A law is drawn up to this many times the largest size that was tried."""
+FARTHEST_LAW, NEAREST_LAW = 64, 2
+"""A law is drawn up to this many times the largest size that was tried; up to the smaller number
+where the limit lies so high that the curve would be flat beneath it."""
+NEAR_LIMIT = 3
+"""A limit of more than this many times the largest peak is a number beside the chart."""
+NOT_DRAWN = {"ok": "not measured"}
+"""What is said of a size without a value, where its outcome says too little."""
+ENDED_EARLY = {
+    "running": "The run had not finished",
+    "interrupted": "The run was interrupted",
+    "failed": "The run failed",
+}
 ESTIMATED = "Dashed lines are fitted laws, not measurements."
 PREDICTED = (
     "The law of fake steps counts tensors of steps that computed nothing; the measured peaks "
@@ -28,7 +38,7 @@ PREDICTED = (
 def sweep_charts(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> tuple[Chart, ...]:
     """Everything that is drawn over the batch size; charts without a value are left out."""
     charts = (
-        throughput(advice, rows),
+        throughput(record, advice, rows),
         memory(record, advice, rows),
         step_time(rows),
         shares(rows),
@@ -37,7 +47,7 @@ def sweep_charts(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> 
     return tuple(chart for chart in charts if chart is not None)
 
 
-def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
+def throughput(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
     """Samples per second with intervals, the tolerance band, the law of step time.
 
     Real tokens per second where these are known, as in the headline.
@@ -69,7 +79,11 @@ def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
         whose = " of the search" if advice.fastest_is_open else ""
         label = f"within {format_share(share)} of the fastest{whose}"
         bands = (Band(low=top * (1 - share), high=top, label=label),)
-    notes = ("Whiskers: interval of the median.",) + ((ESTIMATED,) if law is not None else ())
+    notes = (
+        *_left_out(record, rows, known),
+        "Whiskers: interval of the median.",
+        *((ESTIMATED,) if law is not None else ()),
+    )
     return Chart(
         key="throughput",
         title="Throughput",
@@ -87,20 +101,24 @@ def throughput(advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
 
 
 def memory(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart | None:
-    """Peak memory, its laws with the size that they predict, the device's limit."""
+    """Peak memory, its laws with the size that they predict, the device's limit.
+
+    The axis is that of the peaks: a limit far above them is said in a note.
+    """
     known = [row for row in rows if row.peak_bytes is not None]
     if not known:
         return None
     sizes = [row.batch_size for row in known]
     law, prior = advice.memory_law, advice.prior_law
     limit = record.device.capacity_bytes if record.device is not None else None
-    unit, scale = ("GiB", GIB) if max(_peak(row) for row in known) >= GIB else ("MiB", MIB)
-    if limit is not None and limit >= GIB:
-        unit, scale = "GiB", GIB
+    most = max(_peak(row) for row in known)
+    near = limit is not None and limit <= NEAR_LIMIT * most
+    unit, scale = ("GiB", GIB) if max(most, limit or 0) >= GIB else ("MiB", MIB)
     x = [float(size) for size in sizes]
     known_laws = [each for each in (law, prior) if each is not None]
     if known_laws:
-        ends = [min(each.largest_estimate, FARTHEST_LAW * max(sizes)) for each in known_laws]
+        farthest = (FARTHEST_LAW if near else NEAREST_LAW) * max(sizes)
+        ends = [min(each.largest_estimate, farthest) for each in known_laws]
         x = _grid(sizes, [*(sizes if law is None else law.sizes), max(sizes), *ends])
     by_size = {row.batch_size: _peak(row) / scale for row in known}
     values = tuple(rounded(by_size.get(int(size))) if size.is_integer() else None for size in x)
@@ -117,15 +135,22 @@ def memory(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart 
     if prior is not None:
         series.append(_prior_law(prior, x, scale))
         notes = (*notes, PREDICTED)
+    fit = ""
     if known_laws and known_laws[0].largest_estimate >= max(sizes):
         largest = known_laws[0].largest_estimate
-        label = f"{largest} fit (estimate)"
-        marks.append(Mark(axis="x", value=largest, label=label, kind="note"))
-    if limit is not None:
+        fit = f"{largest} fit (estimate)"
+        if near:
+            marks.append(Mark(axis="x", value=largest, label=fit, kind="note"))
+    if limit is not None and near:
         marks.append(
             Mark(axis="y", value=limit / scale, label=f"limit {short(limit / scale)} {unit}",
                  kind="limit")
         )  # fmt: skip
+    elif limit is not None:
+        above = f"The limit, {format_bytes(limit)}, lies above this axis"
+        times = f"{short(limit / most)} times the largest peak" if most else ""
+        notes = (f"{', '.join(filter(None, (above, times)))}{f'; {fit}' if fit else ''}.", *notes)
+    notes = (*_left_out(record, rows, known), *notes)
     return Chart(
         key="memory",
         title="Peak memory",
@@ -142,7 +167,10 @@ def memory(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart 
 
 
 def shares(rows: Sequence[SizeRow]) -> Chart | None:
-    """How much of the device was used: busy, SM efficiency, occupancy; on a CPU its operators."""
+    """How much of a GPU was used: busy, SM efficiency, occupancy, tensor cores.
+
+    What a CPU's operators take is a part of the chart of the step's time.
+    """
     fields: tuple[tuple[str, str, Callable[[SizeRow], float | None]], ...] = (
         ("busy_pct", "busy: anything ran", lambda row: row.profiled("busy_pct")),
         ("sm_efficiency_pct", "SM efficiency, at most",
@@ -154,11 +182,6 @@ def shares(rows: Sequence[SizeRow]) -> Chart | None:
         ("utilization_pct", "NVML utilisation", lambda row: _counter(row, "utilization_pct")),
         ("sm_active_pct", "SMs active (counter)", lambda row: _counter(row, "sm_active_pct")),
     )  # fmt: skip
-    if not any(value(row) is not None for _, _, value in fields for row in rows):
-        fields = (
-            ("operators_pct", "inside CPU operators", lambda row: row.profiled("operators_pct")),
-            ("input_pct", "waiting for the loader", lambda row: row.input_pct),
-        )
     known = [row for row in rows if any(value(row) is not None for _, _, value in fields)]
     if not known:
         return None
@@ -171,11 +194,10 @@ def shares(rows: Sequence[SizeRow]) -> Chart | None:
                 Series(key=key, label=label, kind="measured", color=color, values=values,
                        texts=texts)
             )  # fmt: skip
-    on_gpu = fields[0][0] == "busy_pct"
     note = "NVML's utilisation is the share of time in which any kernel ran, however small."
     return Chart(
         key="shares",
-        title="Use of the device" if on_gpu else "Use of the CPU",
+        title="Use of the device",
         x_label=BATCH,
         x_scale="log",
         x=tuple(float(row.batch_size) for row in known),
@@ -295,6 +317,23 @@ def _marks(advice: Advice, rows: Sequence[SizeRow]) -> tuple[Mark, ...]:
             label = f"{row.batch_size}: {OUTCOMES[failed.outcome][0]}"
             marks.append(Mark(axis="x", value=row.batch_size, label=label, kind="failed"))
     return tuple(marks)
+
+
+def _left_out(
+    record: RunRecord, rows: Sequence[SizeRow], known: Sequence[SizeRow]
+) -> tuple[str, ...]:
+    """Sizes that have neither a point nor a mark, and that a run ended before it was done."""
+    missing = [
+        f"{row.batch_size} ({NOT_DRAWN.get(words, words)})"
+        for row in rows
+        for words in [outcome_words(row, short=False)]
+        if row not in known and (row.trial.ran or row.trial.outcome in ("ok", "interrupted"))
+    ]
+    early = ENDED_EARLY.get(record.state)
+    return (
+        *([f"{early}: sizes that it had not tried are missing."] if early else []),
+        *([f"Not drawn: {', '.join(missing)}."] if missing else []),
+    )
 
 
 def _recommended(size: int) -> Mark:

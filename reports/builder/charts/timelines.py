@@ -45,7 +45,7 @@ def timelines(
     x = tuple(rounded(x_value - begin) or 0.0 for x_value in x)
     marks = _phases(rows, begin, sizes or {}) if num_devices == 1 else ()
     note: tuple[str, ...] = (
-        ("Numbers at the foot: the batch size that is being measured.",) if marks else ()
+        ("Numbers at the top: the batch size that is being measured.",) if marks else ()
     )
     note += (f"Each point is the mean of {group} samples.",) if group > 1 else ()
     charts = []
@@ -111,6 +111,7 @@ def overlay(key: str, charts: Sequence[tuple[str, Chart]], title: str = "") -> C
                 label=name,
                 kind=line.kind,
                 color=color % 8 + 1,
+                dashed=color % 2 == 1,
                 values=_picked(line.values, pick),
                 low=_picked(line.low, pick) if line.low else (),
                 high=_picked(line.high, pick) if line.high else (),

@@ -12,12 +12,13 @@ from ....records import (
     WhyExplained,
 )
 from ....units import format_bytes
+from ...chart import Chart
 from ...report import Fact, MemoryReport, MemorySection
 from ...text import MemoryLines
 from ...words.wording import clean
-from ..memory import build_memory_report
+from ..memory import build_memory_report, history_chart
 from .held_memory import held_section, held_sentence
-from .step_memory import by_category, category, share, step_section
+from .step_memory import by_category, category, on_one_scale, share, step_section
 
 ESTIMATE = "an estimate: a step on tensors without contents; no tensor was measured"
 WHY: dict[WhyExplained, str] = {
@@ -36,10 +37,12 @@ def memory_sections(record: RunRecord) -> tuple[MemorySection, ...]:
         return ()
     if not explained.sizes and not explained.held:
         return (_unknown("", explained.reason),)
+    sections = [_section(each, record) for each in explained.sizes]
+    beside = any(len(section.charts) > 1 for section in sections)
     return (
-        *(_section(each, record) for each in explained.sizes),
+        *sections,
         *(held_section(each, record) for each in reversed(explained.held)),
-        *_recorded(explained),
+        *_recorded(explained, beside=beside),
     )
 
 
@@ -124,8 +127,32 @@ def _section(each: ExplainedSize, record: RunRecord) -> MemorySection:
     facts = [
         ("tensors at the peak", f"{format_bytes(trial.peak_bytes)}; {ESTIMATE}"),
         *_measured(each, record),
+        *([("limit", _capacity(record))] if record.device is not None else []),
     ]
-    return step_section(trial, name=name, key=f"step_memory_{each.batch_size}", facts=facts)
+    section = step_section(trial, name=name, key=f"step_memory_{each.batch_size}", facts=facts)
+    return section if each.why != "recommended" else _beside_recorded(section, record)
+
+
+def _beside_recorded(section: MemorySection, record: RunRecord) -> MemorySection:
+    """The estimate of a step and, where torch recorded one, what was measured, on one scale."""
+    measured = _recorded_charts(record)
+    if len(section.charts) != 1 or len(measured) != 1:
+        return section
+    return msgspec.structs.replace(section, charts=on_one_scale(*section.charts, *measured))
+
+
+def _recorded_charts(record: RunRecord) -> tuple[Chart, ...]:
+    """What torch's recorder measured of a step over its events, a chart for each device."""
+    recorded = None if record.explained is None else record.explained.recorded
+    if recorded is None:
+        return ()
+    return tuple(
+        msgspec.structs.replace(
+            chart, title=f"The same, measured by torch's recorder, GPU {device.device}"
+        )
+        for device in recorded.devices
+        for chart in history_chart(device)
+    )
 
 
 def _measured(each: ExplainedSize, record: RunRecord) -> list[tuple[str, str]]:
@@ -141,12 +168,20 @@ def _measured(each: ExplainedSize, record: RunRecord) -> list[tuple[str, str]]:
     return []
 
 
-def _recorded(explained: MemoryExplained) -> tuple[MemorySection, ...]:
-    """What torch's recorder measured over a step, a section for each device."""
+def _recorded(explained: MemoryExplained, *, beside: bool) -> tuple[MemorySection, ...]:
+    """What torch's recorder measured over a step, a section for each device.
+
+    Args:
+        beside: whether its chart is shown beside the estimate's.
+    """
     if explained.recorded is None:
         return ()
     return tuple(
-        msgspec.structs.replace(section, name=f"{section.name}, one step recorded by torch")
+        msgspec.structs.replace(
+            section,
+            name=f"{section.name}, one step recorded by torch",
+            charts=() if beside else section.charts,
+        )
         for section in build_memory_report(explained.recorded).devices
     )
 

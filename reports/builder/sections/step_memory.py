@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from ....records import FakeTrial, PeakRole, PeakSource, StepTimeline
 from ....units import GIB, MIB, format_bytes
 from ...chart import Chart, Mark, Series, rounded
@@ -60,6 +62,38 @@ def step_section(
         facts=tuple(Fact(label=clean(label), text=clean(text)) for label, text in facts),
         tables=tuple(table for table in tables if table.rows),
         charts=() if trial.timeline is None else (_chart(trial.timeline, trial.batch_size, key),),
+    )
+
+
+def on_one_scale(*charts: Chart) -> tuple[Chart, ...]:
+    """Charts of memory in one unit, their axes as high as the highest of them."""
+    scales = {"GiB": GIB, "MiB": MIB, "KiB": 1024.0}
+    tops = [_highest(chart) * scales[chart.unit] for chart in charts]
+    unit, scale = _unit(max(tops))
+    return tuple(
+        _in_unit(chart, unit, scales[chart.unit] / scale, max(tops) / scale) for chart in charts
+    )
+
+
+def _highest(chart: Chart) -> float:
+    if chart.areas:
+        known = [[value or 0.0 for value in line.values] for line in chart.series]
+        return max(map(sum, zip(*known, strict=True)), default=0.0)
+    return max((value or 0.0 for line in chart.series for value in line.values), default=0.0)
+
+
+def _in_unit(chart: Chart, unit: str, factor: float, top: float) -> Chart:
+    series = tuple(
+        msgspec.structs.replace(
+            line,
+            values=tuple(
+                None if value is None else rounded(value * factor) for value in line.values
+            ),
+        )
+        for line in chart.series
+    )
+    return msgspec.structs.replace(
+        chart, series=series, unit=unit, y_label=unit, y_high=rounded(top) or 0.0
     )
 
 

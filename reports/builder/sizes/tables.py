@@ -9,17 +9,22 @@ from ...sizes import SizeRow
 from ...text import SizesTable
 from ...words.wording import clean
 
+BESIDE = {"batch": 0, "note": 1}
+"""The columns that come first; the others follow in their own order."""
 LONGEST_LEGEND = 5000
 """Letters of what all columns mean."""
 
 
 def plain_table(table: SizesTable, rows: Sequence[SizeRow]) -> Table:
-    """The table of sizes with all its columns and the reasons of failures in its notes."""
+    """The table of sizes with all its columns and the reasons of failures in its notes.
+
+    What a size is stands beside it, where a narrow window shows it too.
+    """
     if not table.rows:
         return Table(title="Sizes", columns=(), rows=(), notes=("No size was tried.",))
     columns: list[Column] = []
     cells: list[list[str]] = [[] for _ in rows]
-    for column in table.columns:
+    for column in sorted(table.columns, key=lambda column: BESIDE.get(column.key, len(BESIDE))):
         half = column.key.endswith("±")
         if not half:
             left = column.align == "left"

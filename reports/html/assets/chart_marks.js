@@ -1,7 +1,10 @@
-/* What lies below and above the lines of a chart: bands, phases, whiskers, marks and their names. */
+/* What of a chart is painted around its lines: the ground with its axes, bands, phases, whiskers, marks
+   and their names. It is the picture of reports/html/svg.py, drawn again for a part of the x axis. */
 "use strict";
 var BatchAdvisorMarks = (function () {
   var BAR = 0.7;  // share of its place that a bar takes
+  var WIDTH = 440, HEIGHT = 260, LEFT = 54, RIGHT = 12, TOP = 22, BOTTOM = 40;  // reports/html/frame.py
+  var CHARACTER = 6.7, ROW = 14;
 
   function color(name) {
     return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
@@ -11,7 +14,88 @@ var BatchAdvisorMarks = (function () {
     return u.series[chart.stacked ? chart.series.length - number : number + 1];
   }
 
-  /* Bands below the lines, whiskers and marks above them. */
+  function short(value) {
+    if (value === 0) return "0";
+    return Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
+  }
+
+  /* A value of an axis in the digits that tell it from its neighbours. */
+  function nameOf(tick) {
+    return Number(short(tick)) === tick ? short(tick) : String(Number(tick.toPrecision(6)));
+  }
+
+  /* Pixels of the canvas that a unit of the picture takes. */
+  function unit(u) {
+    return u.width / WIDTH * uPlot.pxRatio;
+  }
+
+  function write(u, bold) {
+    u.ctx.font = (bold ? "600 " : "") + 12 * unit(u) + "px system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif";
+  }
+
+  /* Round values between both, about `wanted` of them. */
+  function niceTicks(low, high) {
+    var wanted = 5, span = high - low;
+    if (!(span > 0) || !isFinite(span)) return [low];
+    var power = Math.pow(10, Math.floor(Math.log10(span / wanted)));
+    var factor = [1, 2, 5, 10, 20].find(function (one) { return one * power * wanted >= span * 0.85; });
+    var step = factor * power, ticks = [];
+    for (var at = Math.ceil(low / step - 1e-9); at * step <= high + 1e-9 * step; at += 1) {
+      ticks.push(Number((at * step).toPrecision(12)));
+    }
+    return ticks;
+  }
+
+  /* The named values of the x axis that have room beside each other, marked ones before the others. */
+  function spaced(u, chart, low, high) {
+    var ticks = chart.x_ticks.map(function (value, at) { return { value: value, name: chart.x_names[at] }; })
+      .filter(function (tick) { return tick.value >= low && tick.value <= high; });
+    if (!chart.x_ticks.length) {
+      ticks = niceTicks(low, high).map(function (value) { return { value: value, name: nameOf(value) }; });
+    }
+    var marked = chart.marks.filter(function (mark) { return mark.kind === "recommended"; })
+      .map(function (mark) { return mark.value; });
+    var rank = function (tick) { return marked.indexOf(tick.value) < 0 ? 1 : 0; }, px = unit(u), kept = [];
+    ticks.slice().sort(function (a, b) { return rank(a) - rank(b) || a.value - b.value; }).forEach(function (tick) {
+      var at = u.valToPos(tick.value, "x", true), half = tick.name.length * CHARACTER * px / 2;
+      tick.named = kept.every(function (one) { return Math.abs(one.at - at) > one.half + half + 8 * px; });
+      if (tick.named) kept.push({ at: at, half: half });
+    });
+    return ticks;
+  }
+
+  function axes(u, chart) {
+    var c = u.ctx, px = unit(u), box = u.bbox, right = box.left + box.width, base = box.top + box.height;
+    c.lineWidth = px;
+    c.setLineDash([]);
+    c.strokeStyle = color("grid");
+    c.fillStyle = color("dim");
+    c.textBaseline = "alphabetic";
+    write(u);
+    c.beginPath();
+    niceTicks(u.scales.y.min, u.scales.y.max).forEach(function (tick) {
+      var y = u.valToPos(tick, "y", true);
+      c.moveTo(box.left, y); c.lineTo(right, y);
+      c.textAlign = "right";
+      c.fillText(nameOf(tick), box.left - 6 * px, y + 4 * px);
+    });
+    c.stroke();
+    c.textAlign = "left";
+    c.fillText(chart.y_label, 4 * px, 11 * px);
+    c.textAlign = "center";
+    c.strokeStyle = color("line");
+    c.beginPath();
+    c.moveTo(box.left, base); c.lineTo(right, base);
+    spaced(u, chart, u.scales.x.min, u.scales.x.max).forEach(function (tick) {
+      var x = u.valToPos(tick.value, "x", true);
+      c.moveTo(x, base); c.lineTo(x, base + 4 * px);
+      if (tick.named) c.fillText(tick.name, x, base + 16 * px);
+    });
+    c.stroke();
+    c.fillText(chart.x_label, (box.left + right) / 2, (HEIGHT - 6) * px);
+  }
+
+  /* The ground: bands and axes, below the lines. */
   function under(chart) {
     return function (u) {
       var c = u.ctx;
@@ -21,6 +105,7 @@ var BatchAdvisorMarks = (function () {
         var top = u.valToPos(band.high, "y", true), bottom = u.valToPos(band.low, "y", true);
         c.fillRect(u.bbox.left, top, u.bbox.width, Math.max(1, bottom - top));
       });
+      axes(u, chart);
       if (!chart.areas) phases(u, chart);
       c.restore();
     };
@@ -28,14 +113,13 @@ var BatchAdvisorMarks = (function () {
 
   /* Where something else begins; a label that would cover another is left out. */
   function phases(u, chart) {
-    var c = u.ctx, px = uPlot.pxRatio, box = u.bbox, free = 0;
-    c.font = 11 * px + "px system-ui, sans-serif";
+    var c = u.ctx, px = unit(u), box = u.bbox, free = 0;
+    write(u);
     c.textAlign = "left";
-    c.textBaseline = "top";
+    c.textBaseline = "alphabetic";
     c.lineWidth = px;
     c.strokeStyle = color(chart.areas ? "dim" : "grid");
     c.setLineDash(chart.areas ? [5 * px, 3 * px] : []);
-    c.fillStyle = color("dim");
     chart.marks.forEach(function (mark) {
       if (mark.kind !== "phase") return;
       var x = u.valToPos(mark.value, "x", true);
@@ -44,16 +128,17 @@ var BatchAdvisorMarks = (function () {
       c.moveTo(x, box.top); c.lineTo(x, box.top + box.height);
       c.stroke();
       if (x < free) return;
-      c.fillText(mark.label, x + 3 * px, chart.areas ? box.top + 2 * px : box.top + box.height - 14 * px);
-      free = x + c.measureText(mark.label).width + 8 * px;
+      c.fillStyle = color("dim");
+      c.fillText(mark.label, x + 3 * px, box.top + 10 * px);
+      free = x + 8 * px + mark.label.length * CHARACTER * px;
     });
   }
 
   /* Names are placed by the rules of reports/html/labels.py: across no line, on no other name, off
      the curves if they can; of the places those named first are preferred. */
   function placing(u, chart) {
-    var px = uPlot.pxRatio, area = u.bbox, taken = [], curves = [];
-    var room = { left: area.left, top: area.top, right: area.left + area.width + 2 * px,
+    var px = unit(u), area = u.bbox, taken = [], curves = [];
+    var room = { left: area.left, top: 0, right: area.left + area.width + 2 * px,
       bottom: area.top + area.height };
     function meet(a, b) {
       return a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
@@ -81,12 +166,12 @@ var BatchAdvisorMarks = (function () {
       line: function (left, top, right, bottom) {
         taken.push({ left: left, top: top, right: right, bottom: bottom });
       },
-      /* Writes the text at the best of the places: x, y of its top, alignment. */
+      /* Writes the text at the best of the places: x, y of its base line, alignment. */
       put: function (text, places) {
-        var c = u.ctx, width = c.measureText(text).width, best = null, least = Infinity;
+        var c = u.ctx, width = text.length * CHARACTER * px, best = null, least = Infinity;
         places.forEach(function (place, order) {
           var left = place[0] - (place[2] === "right" ? width : place[2] === "center" ? width / 2 : 0);
-          var box = { left: left, top: place[1], right: left + width, bottom: place[1] + 12 * px };
+          var box = { left: left, top: place[1] - 10 * px, right: left + width, bottom: place[1] + 3 * px };
           var outside = box.left < room.left || box.right > room.right ||
             box.top < room.top || box.bottom > room.bottom;
           var bad = (outside ? 1000 : 0) + 100 * count(taken, box) + count(curves, box) + 0.05 * order;
@@ -109,7 +194,7 @@ var BatchAdvisorMarks = (function () {
 
   /* Left, right and top of the frame around a bar. */
   function bar(u, chart, value) {
-    var px = uPlot.pxRatio, at = chart.x.indexOf(value), x = u.valToPos(value, "x", true);
+    var px = unit(u), at = chart.x.indexOf(value), x = u.valToPos(value, "x", true);
     var place = Math.abs(u.valToPos(value + 1, "x", true) - x);
     var half = Math.min(60 * px, BAR * place) / 2 + 2 * px;
     var sum = chart.series.reduce(function (whole, series) { return whole + (series.values[at] || 0); }, 0);
@@ -122,7 +207,7 @@ var BatchAdvisorMarks = (function () {
 
   /* Lines across the chart and their names; the recommended bar is framed. */
   function marks(u, chart) {
-    var c = u.ctx, px = uPlot.pxRatio, box = u.bbox;
+    var c = u.ctx, px = unit(u), box = u.bbox;
     var bottom = box.top + box.height, right = box.left + box.width;
     var shown = chart.marks.filter(function (mark) {
       if (mark.kind === "phase") return false;
@@ -157,52 +242,53 @@ var BatchAdvisorMarks = (function () {
     chart.bands.forEach(function (band) {
       names.line(box.left, u.valToPos(band.high, "y", true), right, u.valToPos(band.low, "y", true));
     });
-    function along(tops) {
-      var ends = [[box.left + 4 * px, "left"], [right - 4 * px, "right"]];
-      upright.forEach(function (x) { ends.push([x + 4 * px, "left"], [x - 4 * px, "right"]); });
+    function along(bases) {
+      var ends = [[box.left + 5 * px, "left"], [right - 5 * px, "right"]];
+      upright.forEach(function (x) { ends.push([x + 5 * px, "left"], [x - 5 * px, "right"]); });
       var places = [];
-      ends.forEach(function (end) { tops.forEach(function (top) { places.push([end[0], top, end[1]]); }); });
+      ends.forEach(function (end) { bases.forEach(function (base) { places.push([end[0], base, end[1]]); }); });
       return places;
     }
     function beside(mark) {
-      var own = u.valToPos(mark.value, "x", true), tops = [], places = [], row = 13 * px;
-      var start = mark.kind === "recommended" ? box.top + 2 * px
-        : mark.kind === "note" ? box.top + box.height * 0.55 - 16 * px : bottom - 15 * px;
+      var own = u.valToPos(mark.value, "x", true), bases = [], places = [], row = ROW * px;
+      var start = mark.kind === "recommended" ? box.top + 10 * px
+        : mark.kind === "note" ? bottom - 0.45 * box.height - 7 * px : bottom - 7 * px;
       for (var at = -60; at <= 60; at += 1) {
-        var top = start + at * row;
-        if (top >= box.top && top + 12 * px <= bottom) tops.push(top);
+        var base = start + at * row;
+        if (base >= box.top + 9 * px && base <= bottom - 5 * px) bases.push(base);
       }
-      tops.sort(function (a, b) { return Math.abs(a - start) - Math.abs(b - start); });
+      bases.sort(function (a, b) { return Math.abs(a - start) - Math.abs(b - start); });
       [own].concat(upright.filter(function (x) { return x !== own; })).forEach(function (x) {
-        tops.forEach(function (top) { places.push([x + 4 * px, top, "left"], [x - 4 * px, top, "right"]); });
+        bases.forEach(function (base) { places.push([x + 5 * px, base, "left"], [x - 5 * px, base, "right"]); });
       });
       return places;
     }
-    c.font = 11 * px + "px system-ui, sans-serif";
-    c.textBaseline = "top";
+    c.textBaseline = "alphabetic";
+    write(u, true);
     chart.bands.forEach(function (band) {
       c.fillStyle = color("good");
-      names.put(band.label, along([u.valToPos(band.high, "y", true) - 14 * px, u.valToPos(band.low, "y", true) + 3 * px]));
+      names.put(band.label, along([u.valToPos(band.high, "y", true) - 4 * px, u.valToPos(band.low, "y", true) + ROW * px]));
     });
     function rank(mark) { return mark.axis === "y" ? 0 : mark.kind === "recommended" ? 1 : 2; }
     shown.sort(function (a, b) { return rank(a) - rank(b); }).forEach(function (mark) {
       c.fillStyle = inkOf(mark.kind);
+      write(u, mark.kind === "recommended");
       var y = u.valToPos(mark.value, "y", true);
-      if (mark.axis === "y") names.put(mark.label, along([y + 3 * px, y - 14 * px]));
+      if (mark.axis === "y") names.put(mark.label, along([y + ROW * px, y - 4 * px]));
       else if (!chart.stacked) names.put(mark.label, beside(mark));
       else {
         var at = bar(u, chart, mark.value);
-        names.put(mark.label, [[at.x, at.top - 14 * px, "center"]]);
+        names.put(mark.label, [[at.x, at.top - 4 * px, "center"]]);
       }
     });
   }
 
   function over(chart) {
     return function (u) {
-      var c = u.ctx, px = uPlot.pxRatio, box = u.bbox;
+      var c = u.ctx, px = unit(u), box = u.bbox;
       c.save();
       c.beginPath();
-      c.rect(box.left, box.top, box.width, box.height);
+      c.rect(box.left, 0, box.width, box.top + box.height);
       c.clip();
       if (chart.areas) phases(u, chart);
       c.setLineDash([]);
@@ -226,5 +312,6 @@ var BatchAdvisorMarks = (function () {
     };
   }
 
-  return { BAR: BAR, color: color, over: over, seriesOf: seriesOf, under: under };
+  return { BAR: BAR, BOTTOM: BOTTOM, HEIGHT: HEIGHT, LEFT: LEFT, RIGHT: RIGHT, TOP: TOP, WIDTH: WIDTH,
+    color: color, over: over, seriesOf: seriesOf, short: short, under: under };
 })();

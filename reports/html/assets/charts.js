@@ -1,34 +1,18 @@
-/* Draws charts (reports/chart.py, as JSON) with uPlot: hover, zoom by dragging, synchronised cursors.
-   What lies below and above the lines draws chart_marks.js; colours are the page's CSS variables. */
+/* Makes the charts of a page (reports/chart.py, as JSON) answer the pointer, with uPlot: values where it
+   points, zoom by dragging, synchronised cursors, lines that go and come by their name.
+
+   The drawing that stands in the page stays what is seen; uPlot lies over it, on the same ground, and is
+   seen only while a part of the chart is shown. What it draws beside the lines draws chart_marks.js;
+   colours are the page's CSS variables. */
 "use strict";
 var BatchAdvisorCharts = (function () {
-  var drawn = [];
-  var color = BatchAdvisorMarks.color, seriesOf = BatchAdvisorMarks.seriesOf;
-
-  function short(value) {
-    if (value === null || value === undefined) return "–";
-    if (value === 0) return "0";
-    return Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
-  }
-
-  /* The values whose names keep 34 pixels from each other, marked ones before the others. */
-  function spaced(u, chart, values) {
-    var marked = chart.marks.filter(function (mark) { return mark.kind === "recommended"; })
-      .map(function (mark) { return mark.value; });
-    var kept = [];
-    marked.concat(values).forEach(function (value) {
-      if (values.indexOf(value) < 0) return;
-      var at = u.valToPos(value, "x");
-      var free = kept.every(function (other) { return Math.abs(u.valToPos(other, "x") - at) >= 34; });
-      if (free) kept.push(value);
-    });
-    return kept.sort(function (a, b) { return a - b; });
-  }
+  var drawn = [], Marks = BatchAdvisorMarks;
+  var color = Marks.color, seriesOf = Marks.seriesOf, short = Marks.short;
 
   /* The y axis from 0 to what is seen; limits count only while all sizes are. */
   function bounds(chart, full, seen) {
     return function (u, low, high) {
-      var top = high || 0;
+      var top = high || 0, least = chart.y_low || 0;
       chart.series.forEach(function (series, number) {
         if (!series.high || !series.high.length || !seriesOf(u, chart, number).show) return;
         series.high.forEach(function (value, at) {
@@ -40,12 +24,13 @@ var BatchAdvisorCharts = (function () {
       if (seen.low <= full[0] && seen.high >= full[1]) {
         chart.marks.forEach(function (mark) { if (mark.axis === "y") top = Math.max(top, mark.value); });
         chart.bands.forEach(function (band) { top = Math.max(top, band.high); });
-        if (chart.unit === "%") top = Math.max(top, 100);
+        top = Math.max(top, chart.y_high || 0, chart.unit === "%" ? 100 : 0);
       }
-      // Room above a limit, a band or a bar for its name and that of the recommended size.
-      var named = chart.bands.length ||
-        chart.marks.some(function (mark) { return chart.stacked || mark.axis === "y"; });
-      return [0, top > 0 ? top * (named ? 1.16 : 1.08) : 1];
+      // Room above a limit, a band, a bar or a curve for the names that stand there.
+      var named = chart.bands.length || chart.y_high || chart.marks.some(function (mark) {
+        return chart.stacked || mark.axis === "y" || mark.kind === "phase";
+      });
+      return [least, top > least ? least + (top - least) * (named ? 1.16 : 1.08) : least + 1];
     };
   }
 
@@ -54,7 +39,7 @@ var BatchAdvisorCharts = (function () {
     chart.marks.forEach(function (mark) { if (mark.axis === "x") xs.push(mark.value); });
     var low = Math.min.apply(null, xs), high = Math.max.apply(null, xs);
     if (chart.x_scale === "log") return [low / 1.25, high * 1.25];
-    if (chart.x_scale === "category") return [low - 0.6, high + 0.6];
+    if (chart.x_scale === "category") return low === high ? [low - 0.3, high + 1] : [low - 0.6, high + 0.6];
     return [Math.min(low, 0), Math.max(high, low + 1)];
   }
 
@@ -82,58 +67,83 @@ var BatchAdvisorCharts = (function () {
     });
   }
 
-  function line(chart, entry) {
+  function line(chart, entry, scale) {
     var stroke = function () { return color("c" + entry.color); };
     var series = {
-      label: entry.label, stroke: stroke, width: 1.8, spanGaps: true,
-      points: { show: entry.kind === "measured", size: 7, fill: stroke, stroke: stroke },
-      value: function (u, value, number, at) {
-        if (at === null || at === undefined) return "–";
-        return (entry.texts && entry.texts[at]) || short(entry.values[at]);
-      }
+      label: entry.label, stroke: stroke, width: 1.8 * scale, spanGaps: true,
+      points: { show: entry.kind === "measured", size: 7 * scale, fill: stroke, stroke: stroke }
     };
-    if (entry.kind === "estimate") { series.dash = [6, 4]; series.width = 1.5; }
+    if (entry.kind === "estimate" || entry.dashed) {
+      series.dash = [6 * scale, 4 * scale];
+      series.width = 1.5 * scale;
+    }
     if (entry.kind === "area") {
       series.fill = stroke; series.width = 0; series.points = { show: false };
     }
     if (entry.kind === "part") {
       series.fill = stroke; series.width = 0; series.points = { show: false };
-      series.paths = uPlot.paths.bars({ size: [BatchAdvisorMarks.BAR, 60] });
+      series.paths = uPlot.paths.bars({ size: [Marks.BAR, 60 * scale] });
     }
     return series;
   }
 
-  function options(chart, width, group) {
-    var full = range(chart), seen = { low: full[0], high: full[1], first: true }, ink = function () { return color("dim"); };
-    var names = {};
-    chart.x_ticks.forEach(function (value, at) { names[value] = chart.x_names[at]; });
-    var axis = { stroke: ink, grid: { stroke: function () { return color("grid"); }, width: 1 },
-      ticks: { stroke: function () { return color("line"); }, width: 1 },
-      font: "11px system-ui, sans-serif", labelFont: "11px system-ui, sans-serif", labelSize: 16 };
-    var x = Object.assign({}, axis, { label: chart.x_label, size: 28 });
-    if (chart.x_ticks.length) {
-      x.splits = function (u) {
-        return spaced(u, chart, chart.x_ticks.filter(function (value) {
-          return value >= u.scales.x.min && value <= u.scales.x.max;
-        }));
-      };
-      x.values = function (u, splits) { return splits.map(function (split) { return names[split]; }); };
-      x.filter = function (u, splits) { return splits; };
-    }
-    var series = chart.series.map(function (entry) { return line(chart, entry); });
+  function node(name, className, text) {
+    var made = document.createElement(name);
+    if (className) made.className = className;
+    if (text !== undefined) made.textContent = text;
+    return made;
+  }
+
+  /* What is read where the pointer is, on the side that leaves it free. */
+  function read(chart, box) {
+    return function (u) {
+      var at = u.cursor.idx;
+      box.hidden = at === null || at === undefined || u.cursor.left < 0;
+      if (box.hidden) return;
+      var where = chart.x_scale === "category" ? chart.x_names[at] : short(chart.x[at]);
+      var rows = [node("p", "at", chart.x_label + " " + where)];
+      chart.series.forEach(function (entry, number) {
+        var value = entry.values[at];
+        if (value === null || value === undefined || !seriesOf(u, chart, number).show) return;
+        var row = node("p", "one");
+        row.appendChild(node("span", "swatch f" + entry.color + (entry.dashed ? " dashed" : "")));
+        row.appendChild(node("span", "what", entry.label));
+        row.appendChild(node("span", "value", (entry.texts && entry.texts[at]) || short(value) + unitOf(chart)));
+        rows.push(row);
+      });
+      box.replaceChildren.apply(box, rows);
+      var left = u.over.offsetLeft + u.valToPos(chart.x[at], "x");
+      var beyond = left > u.width / 2;
+      box.style.top = u.over.offsetTop + 4 + "px";
+      box.style.left = beyond ? "auto" : left + 12 + "px";
+      box.style.right = beyond ? u.width - left + 12 + "px" : "auto";
+    };
+  }
+
+  function unitOf(chart) {
+    return chart.unit === "%" ? "%" : chart.unit ? " " + chart.unit : "";
+  }
+
+  /* Of an element that is so wide: the sizes of the drawing. */
+  function sizes(element) {
+    var width = Math.max(200, element.clientWidth || Marks.WIDTH), scale = width / Marks.WIDTH;
+    return { width: width, height: Math.round(Marks.HEIGHT * scale),
+      padding: [Marks.TOP * scale, Marks.RIGHT * scale, Marks.BOTTOM * scale, Marks.LEFT * scale] };
+  }
+
+  function options(chart, element, group, box) {
+    var full = range(chart), seen = { low: full[0], high: full[1], first: true };
+    var scale = sizes(element).width / Marks.WIDTH;
+    var series = chart.series.map(function (entry) { return line(chart, entry, scale); });
     if (chart.stacked) series.reverse();
-    var first = { label: chart.x_label, value: function (u, value, number, at) {
-      if (at === null || at === undefined) return "–";
-      return chart.x_scale === "category" ? chart.x_names[at] : short(chart.x[at]);
-    } };
     var cursor = { y: false, drag: { x: true, y: false }, points: { size: 8 }, dataIdx: nearest(chart) };
     if (group && chart.x_scale !== "category") cursor.sync = { key: group, scales: ["x", null] };
-    return {
-      width: width, height: Math.round(Math.min(300, Math.max(210, width * 0.55))),
-      series: [first].concat(series), cursor: cursor,
-      legend: { live: true, markers: { width: 0, fill: function (u, number) {
-        return u.series[number].stroke(u, number);
-      } } },
+    var side = function (number) {
+      return function () { return sizes(element).padding[number]; };
+    };
+    return Object.assign(sizes(element), {
+      padding: [0, 1, 2, 3].map(side),
+      series: [{}].concat(series), cursor: cursor, legend: { show: false },
       scales: {
         x: { time: false, distr: chart.x_scale === "log" ? 3 : 1, log: 2,
           range: function (u, low, high) {
@@ -145,13 +155,20 @@ var BatchAdvisorCharts = (function () {
           } },
         y: { range: bounds(chart, full, seen) }
       },
-      axes: [x, Object.assign({}, axis, { label: chart.y_label,
-        size: function (u, values) {
-          var longest = Math.max.apply(null, (values || [""]).map(function (text) { return text.length; }));
-          return 20 + 7 * Math.max(longest, 3);
-        },
-        values: function (u, splits) { return splits.map(short); } })],
-      hooks: { drawAxes: [BatchAdvisorMarks.under(chart)], draw: [BatchAdvisorMarks.over(chart)] }
+      axes: [{ show: false }, { show: false }],
+      hooks: { drawAxes: [Marks.under(chart)], draw: [Marks.over(chart), partly(chart, element, full)],
+        setCursor: [read(chart, box)] }
+    });
+  }
+
+  /* The drawing is the whole chart; what is less of it shows uPlot. */
+  function partly(chart, element, full) {
+    return function (u) {
+      var near = function (a, b) { return Math.abs(a - b) <= 1e-9 * Math.max(Math.abs(a), Math.abs(b), 1); };
+      var whole = near(u.scales.x.min, full[0]) && near(u.scales.x.max, full[1]) &&
+        u.series.every(function (series) { return series.show !== false; });
+      var figure = element.closest("figure");
+      if (figure) figure.classList.toggle("partly", !whole);
     };
   }
 
@@ -166,17 +183,45 @@ var BatchAdvisorCharts = (function () {
     return chart;
   }
 
+  /* Names of lines become buttons that hide their line and bring it back. */
+  function switches(chart, plot, element) {
+    var figure = element.closest("figure");
+    var names = figure ? figure.querySelectorAll(".keys li") : [];
+    if (chart.stacked || names.length !== chart.series.length || names.length < 2) return;
+    Array.prototype.forEach.call(names, function (item, number) {
+      var name = node("span");
+      name.append.apply(name, item.childNodes);
+      item.append(name);
+      name.setAttribute("role", "button");
+      name.setAttribute("aria-pressed", "true");
+      name.tabIndex = 0;
+      var turn = function () {
+        var show = name.getAttribute("aria-pressed") !== "true";
+        name.setAttribute("aria-pressed", String(show));
+        plot.setSeries(number + 1, { show: show });
+      };
+      name.addEventListener("click", turn);
+      name.addEventListener("keydown", function (event) {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        turn();
+      });
+    });
+  }
+
   /* Draws `chart` into `element`; `group` names the charts whose cursors move together. */
   function draw(element, chart, group) {
     filled(chart);
     var data = chart.series.map(function (series) { return series.values; });
     if (chart.stacked) data = cumulated(chart).reverse();
-    var width = Math.max(260, element.clientWidth || 460);
-    var full = range(chart);
-    var plot = new uPlot(options(chart, width, group), [chart.x].concat(data), element);
+    var box = node("div", "reading"), full = range(chart);
+    box.hidden = true;
+    var plot = new uPlot(options(chart, element, group, box), [chart.x].concat(data), element);
+    element.appendChild(box);
     var reset = function () { plot.setScale("x", { min: full[0], max: full[1] }); };
     reset();
     plot.over.addEventListener("dblclick", reset);
+    switches(chart, plot, element);
     present().push({ plot: plot, element: element });
     element.plot = plot;
     return plot;
@@ -194,10 +239,7 @@ var BatchAdvisorCharts = (function () {
   function resize() {
     present().forEach(function (item) {
       var width = item.element.clientWidth;
-      if (width && Math.abs(width - item.plot.width) > 2) {
-        item.plot.setSize({ width: width,
-          height: Math.round(Math.min(300, Math.max(210, width * 0.55))) });
-      }
+      if (width && Math.abs(width - item.plot.width) > 2) item.plot.setSize(sizes(item.element));
     });
   }
 
@@ -205,7 +247,7 @@ var BatchAdvisorCharts = (function () {
     present().forEach(function (item) { item.plot.redraw(false, true); });
   }
 
-  /* Replaces the drawings of a page by live charts, as they come into view. */
+  /* Lays live charts over the drawings of a page, as they come into view. */
   function enhance(charts) {
     document.documentElement.classList.add("scripted");
     var show = function (figure) {
