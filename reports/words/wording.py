@@ -210,7 +210,7 @@ def evidence_text(evidence: tuple[Evidence, ...], message: str = "") -> str:
 
 
 def evidence_rows(evidence: tuple[Evidence, ...], message: str = "") -> list[tuple[str, str, str]]:
-    """The same: what was measured, its value, and the threshold, which may be empty."""
+    """Returns what was measured, its value, and the threshold, which may be empty."""
     return [
         (
             item.metric.removesuffix(PERCENT),

@@ -19,7 +19,7 @@ LAW_POINTS = 24
 FARTHEST_LAW, NEAREST_LAW = 64, 2
 """A law is drawn up to this many times the largest size that was tried; up to the smaller number
 where the limit lies so high that the curve would be flat beneath it."""
-NEAR_LIMIT = 3
+NEAR_CURVE = 3
 """A limit of more than this many times the largest peak is a number beside the chart."""
 NOT_DRAWN = {"ok": "not measured"}
 """What is said of a size without a value, where its outcome says too little."""
@@ -112,7 +112,7 @@ def memory(record: RunRecord, advice: Advice, rows: Sequence[SizeRow]) -> Chart 
     law, prior = advice.memory_law, advice.prior_law
     limit = record.device.capacity_bytes if record.device is not None else None
     most = max(_peak(row) for row in known)
-    near = limit is not None and limit <= NEAR_LIMIT * most
+    near = limit is not None and limit <= NEAR_CURVE * most
     unit, scale = ("GiB", GIB) if max(most, limit or 0) >= GIB else ("MiB", MIB)
     x = [float(size) for size in sizes]
     known_laws = [each for each in (law, prior) if each is not None]

@@ -9,7 +9,7 @@ from ...sizes import SizeRow
 from ...text import SizesTable
 from ...words.wording import clean
 
-BESIDE = {"batch": 0, "note": 1}
+FIRST_COLUMNS = {"batch": 0, "note": 1}
 """The columns that come first; the others follow in their own order."""
 LONGEST_LEGEND = 5000
 """Letters of what all columns mean."""
@@ -24,7 +24,7 @@ def plain_table(table: SizesTable, rows: Sequence[SizeRow]) -> Table:
         return Table(title="Sizes", columns=(), rows=(), notes=("No size was tried.",))
     columns: list[Column] = []
     cells: list[list[str]] = [[] for _ in rows]
-    for column in sorted(table.columns, key=lambda column: BESIDE.get(column.key, len(BESIDE))):
+    for column in sorted(table.columns, key=lambda column: FIRST_COLUMNS.get(column.key, len(FIRST_COLUMNS))):
         half = column.key.endswith("±")
         if not half:
             left = column.align == "left"
