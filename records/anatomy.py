@@ -49,12 +49,15 @@ class Label(Record, frozen=True, kw_only=True):
         operator: the innermost operator that it came from; empty where none is known.
         code: the innermost frame of the user's code that it came from, as the profiler names it:
             `train.py(40): forward`; empty where the trace has no stacks.
+        waits_for: of idle time, the activity that ended it; the operator and the code are those
+            that it came from.
     """
 
     kind: SpanKind
     name: str = ""
     operator: str = ""
     code: str = ""
+    waits_for: str = ""
 
 
 class Spans(Record, frozen=True, kw_only=True):

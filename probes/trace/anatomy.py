@@ -227,6 +227,8 @@ class _Picture:
             code=code,
         )
         self.work_rows = rows[np.argsort(gpu.start_ns[rows], kind="stable")]
+        self.by_row_place = np.argsort(self.work_rows, kind="stable")
+        self.by_row = self.work_rows[self.by_row_place]
         self.device = gpu.device[self.work_rows].astype(np.int64)
         self.way = self._way() if analysis.devices else None
 
@@ -329,6 +331,26 @@ class _Picture:
     def _idle(self, device: Device) -> IdlePieces:
         return device.idle(self.analysis.causes, self.start, self.end)
 
+    def _idle_events(self, pieces: IdlePieces) -> Events:
+        """Idle time with what ended it, its operator and its line of code."""
+        place = np.searchsorted(self.by_row, pieces.ended_by)
+        known = pieces.ended_by >= 0
+        ended = self.by_row_place[place[known]]
+        columns = []
+        for column in (self.work.operator, self.work.code, self.work.name):
+            values = np.full(len(known), -1, np.int64)
+            values[known] = column[ended]
+            columns.append(values)
+        operator, code, name = columns
+        return Events.of(
+            pieces.start_ns,
+            pieces.end_ns,
+            _IDLE_KINDS[pieces.cause],
+            operator=operator,
+            code=code,
+            waits_for=name,
+        )
+
     def _idle_time(self, device: Device) -> IdleTime:
         pieces = self._idle(device)
         whole_window, whole = self.whole[device.number]
@@ -352,7 +374,7 @@ class _Picture:
         for device in self._busiest_devices():
             pieces = self._idle(device)
             name = f"GPU {device.number}: idle, by cause" if several else "GPU idle, by cause"
-            idle = Events.of(pieces.start_ns, pieces.end_ns, _IDLE_KINDS[pieces.cause])
+            idle = self._idle_events(pieces)
             yield _RawLane("idle", name, [idle], device=device.number, derived=True)
         yield from self._host_lanes()
         yield from self._gpu_lanes(several=several)

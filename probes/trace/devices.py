@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -64,6 +65,7 @@ class Device:
     ) -> None:
         rows = np.flatnonzero(activities.device == number)
         order = rows[np.lexsort((activities.end_ns[rows], activities.start_ns[rows]))]
+        self.rows = order
         self.number = number
         self.rows = order
         self.properties = properties
@@ -80,9 +82,16 @@ class Device:
         return self._view(start_ns, end_ns).metrics(host)
 
     def idle(self, host: Causes, start_ns: int, end_ns: int) -> IdlePieces:
-        """The idle time in [start_ns, end_ns], of which the metrics are the sums."""
+        """The idle time in [start_ns, end_ns], of which the metrics are the sums.
+
+        What ended a gap is a row of the activities of all GPUs.
+        """
         view = self._view(start_ns, end_ns)
-        return IdlePieces.of(view.gaps, host, waits=self.waits)
+        pieces = IdlePieces.of(view.gaps, host, waits=self.waits)
+        known = pieces.ended_by >= 0
+        ended_by = np.full(len(known), -1, np.int64)
+        ended_by[known] = self.rows[view.rows][pieces.ended_by[known]]
+        return msgspec.structs.replace(pieces, ended_by=ended_by)
 
     def _view(self, start_ns: int, end_ns: int) -> _View:
         span = slice(
@@ -101,6 +110,7 @@ class _View:
 
     def __init__(self, device: Device, rows: slice | Ints, start_ns: int, end_ns: int) -> None:
         self.device = device
+        self.rows = rows
         self.start_ns, self.end_ns = start_ns, end_ns
         self.window_ns = max(end_ns - start_ns, 0)
         self.all = device.activities.select(rows)

@@ -153,6 +153,8 @@ class IdlePieces(msgspec.Struct, frozen=True, kw_only=True):
         start_ns, end_ns: when.
         cause: position in `CAUSES`.
         drained: whether it belongs to a gap that began while the host waited for the device.
+        ended_by: row of the activity that ended the gap, as `Gaps` counts them; -1 at the window's
+            end.
         num_gaps: how many separate times they were before they were cut.
     """
 
@@ -160,6 +162,7 @@ class IdlePieces(msgspec.Struct, frozen=True, kw_only=True):
     end_ns: Ints
     cause: npt.NDArray[np.int8]
     drained: npt.NDArray[np.bool_]
+    ended_by: Ints
     num_gaps: int
 
     @classmethod
@@ -193,6 +196,7 @@ class IdlePieces(msgspec.Struct, frozen=True, kw_only=True):
             end_ns=np.concatenate(ends)[order],
             cause=np.concatenate(causes)[order],
             drained=_contains(waits, gaps.start_ns)[gap[order]],
+            ended_by=gaps.ended_by[gap[order]],
             num_gaps=len(gaps.start_ns),
         )
 

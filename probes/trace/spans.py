@@ -24,12 +24,17 @@ class Labels:
         self.known: dict[Label, int] = {}
         self._names = names
 
-    def number(self, kind: int, name: int, operator: int, code: int) -> int:
+    def number(self, kind: int, *names: int) -> int:
+        """The number of a label.
+
+        Args:
+            kind: position in `KINDS`.
+            names: of the event, its operator, its code and what it waits for, as `Trace.names`
+                counts them; -1 is none.
+        """
+        name, operator, code, waits_for = map(self._name, names)
         label = Label(
-            kind=KINDS[kind],
-            name=self._name(name),
-            operator=self._name(operator),
-            code=self._name(code),
+            kind=KINDS[kind], name=name, operator=operator, code=code, waits_for=waits_for
         )
         return self.known.setdefault(label, len(self.known))
 
@@ -42,7 +47,7 @@ class Events(NamedTuple):
 
     Attributes:
         kind: position in `KINDS`.
-        name, operator, code: numbers in `Trace.all_names`.
+        name, operator, code, waits_for: numbers in `Trace.all_names`.
     """
 
     start_ns: Ints
@@ -51,6 +56,7 @@ class Events(NamedTuple):
     name: Ints
     operator: Ints
     code: Ints
+    waits_for: Ints
 
     @classmethod
     def of(
@@ -62,13 +68,14 @@ class Events(NamedTuple):
         name: npt.NDArray[Any] | int = -1,
         operator: npt.NDArray[Any] | int = -1,
         code: npt.NDArray[Any] | int = -1,
+        waits_for: npt.NDArray[Any] | int = -1,
     ) -> Events:
         """Sorts them; what is the same for all may be given once."""
         order = np.argsort(start, kind="stable")
         numbers = NUMBER[kind] if isinstance(kind, str) else kind
         columns = [
             np.broadcast_to(np.asarray(column), start.shape)[order]
-            for column in (numbers, name, operator, code)
+            for column in (numbers, name, operator, code, waits_for)
         ]
         return cls(start[order], end[order], *columns)
 

@@ -146,6 +146,7 @@ def _label(label: Label) -> Label:
         name=clean(label.name, limit=MAX_NAME),
         operator=clean(label.operator, limit=MAX_NAME),
         code=clean(label.code, limit=MAX_NAME),
+        waits_for=clean(label.waits_for, limit=MAX_NAME),
     )
 
 

@@ -155,8 +155,10 @@ class _Pool:
 
     def label(self, label: Label) -> int:
         kind = self.kinds.setdefault(label.kind, len(self.kinds))
-        names = (self._name(text) for text in (label.name, label.operator, label.code))
-        return self.labels.setdefault((kind, *names), len(self.labels))
+        texts = [label.name, label.operator, label.code, label.waits_for]
+        while texts and not texts[-1]:
+            texts.pop()  # a label ends with the last name that it has
+        return self.labels.setdefault((kind, *map(self._name, texts)), len(self.labels))
 
     def _name(self, text: str) -> int:
         return self.names.setdefault(text, len(self.names))

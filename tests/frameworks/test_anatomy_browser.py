@@ -148,10 +148,13 @@ def test_a_block_says_what_it_is(visit):
         "operator: aten::mm",
         "lane: stream 7",
     ]
-    tip = over(one, figure, "GPU idle", 170 / 200)
-    assert tip.inner_text().splitlines()[:2] == [
-        "dependencies",
-        "40 µs, from 150 µs on, 20% of the picture",
+    tip = over(one, figure, "GPU idle", 30 / 200)
+    assert tip.inner_text().splitlines() == [
+        "Python, dispatch",
+        "30 µs, from 20 µs on, 15% of the picture",
+        "the GPU waits for: first",
+        "operator: aten::mm",
+        "lane: GPU idle, by cause",
     ]
     over(one, figure, "stream 7", 115 / 200)
     assert not figure.locator(".a-tip").is_visible(), "nothing ran there"

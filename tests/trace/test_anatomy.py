@@ -213,6 +213,11 @@ def test_every_gap_is_cut_at_its_causes(write):
         ("dependency", 150, 190),
         ("tail", 195, 200),
     ]
+    waited = [drawn.labels[label] for label in lane(step, "idle").rows[0].label]
+    assert [label.waits_for for label in waited] == [
+        *["first"] * 4, *["second"] * 6, "third", "",
+    ]  # fmt: skip
+    assert {label.operator for label in waited if label.waits_for == "first"} == {"aten::mm"}
     (idle,) = step.idle
     assert idle.idle_ns == {
         "input": 20_000,

@@ -190,7 +190,7 @@
         var from = Math.max(block.start, self.from), to = Math.min(block.end, self.to);
         if (block.count === 1 && to - from >= NAMED * (self.to - self.from) && named < MAX_NAMED) {
           named += 1;
-          names.push([from, to, at, self.data.names[label[1]] || self.data.words[label[0]]]);
+          names.push([from, to, at, self.data.names[label[1] || 0] || self.data.words[label[0]]]);
         }
       });
       Object.keys(kinds).forEach(function (name) {
@@ -260,15 +260,16 @@
 
   Picture.prototype.say = function (hit, x, y) {
     var block = hit.block, label = this.data.labels[block.label], names = this.data.names;
-    var word = this.data.words[label[0]], name = names[label[1]], lines = [];
+    var word = this.data.words[label[0]], name = names[label[1] || 0], lines = [];
     var head = html("b", "", name || word);
     if (name) lines.push(word);
     if (block.count > 1) lines.push("the longest of " + block.count.toLocaleString("en") +
       " drawn together, which take " + time(block.total));
     lines.push(time(block.end - block.start, 6) + ", from " + time(block.start, 7) + " on, " +
       Number((100 * (block.end - block.start) / this.whole).toPrecision(3)) + "% of the picture");
-    if (names[label[2]]) lines.push("operator: " + names[label[2]]);
-    if (names[label[3]]) lines.push("code: " + names[label[3]]);
+    if (label[4]) lines.push("the GPU waits for: " + names[label[4]]);
+    if (label[2]) lines.push("operator: " + names[label[2]]);
+    if (label[3]) lines.push("code: " + names[label[3]]);
     lines.push("lane: " + this.lanes[hit.lane].name);
     this.tip.replaceChildren.apply(this.tip, [head].concat(lines.map(function (line) {
       return html("span", "", line);
