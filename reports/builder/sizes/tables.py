@@ -9,7 +9,7 @@ from ....units import format_seconds
 from ...report import Column, Row, RowState, Table
 from ...sizes import SizeRow
 from ...text import SizesTable
-from ...words.wording import clean, percent
+from ...words.wording import beside_value, clean, percent
 
 MAX_HOT = 10
 """Kernels or operators that are listed."""
@@ -35,7 +35,7 @@ def plain_table(table: SizesTable, rows: Sequence[SizeRow]) -> Table:
             columns.append(Column(title=column.title, unit=column.unit, left=left))
         for own, text in zip(cells, map(clean, column.cells), strict=True):
             if half:
-                own[-1] = f"{own[-1]} {text}".strip()
+                own[-1] = beside_value(own[-1], text)
             else:
                 own.append(text)
     shown = {column.key for column in table.columns}
