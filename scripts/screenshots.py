@@ -205,7 +205,7 @@ def main() -> None:
             return
         parts = {
             "light": ("header.page", "section.device .scroll"),
-            "dark": ("section.device h2 >> nth=1", "figure.chart >> nth=3"),
+            "dark": ("section.device h2 >> nth=1", "figure.chart >> nth=2"),
         }
         for scheme, (first, last) in parts.items():
             target = ROOT / f"docs/report-{scheme}.png"

@@ -8,7 +8,7 @@ from ...records import Comparison, Difference, Spread
 from ...units import format_bytes, rate_name
 from ..chart import Chart
 from ..report import Column, ComparisonReport, LongTable, Report, Row, Table
-from ..words.wording import clean, measured, pad_digits
+from ..words.wording import beside_value, clean, measured, pad_digits
 from .charts.timelines import overlay
 
 WORDS = {
@@ -242,7 +242,7 @@ def _cells(difference: Difference | None, judged: bool) -> tuple[str, str, str, 
 def _value(value: Spread | float | None) -> str:
     if value is None:
         return "-"
-    return " ".join(measured(value)) if isinstance(value, Spread) else format_bytes(value)
+    return beside_value(*measured(value)) if isinstance(value, Spread) else format_bytes(value)
 
 
 def _ratio(difference: Difference) -> str:

@@ -115,6 +115,17 @@ def measured(spread: Spread, factor: float = 1.0) -> tuple[str, str]:
     return text, f"±{half:.{decimals}f}"
 
 
+def beside_value(value: str, interval: str) -> str:
+    """What `measured` says, in one text.
+
+    >>> beside_value("12.35", "±0.05"), beside_value("36000", "36000–44000"), beside_value("-", "")
+    ('12.35 ±0.05', '36000 (36000–44000)', '-')
+    """  # noqa: RUF002  a range
+    if not interval:
+        return value
+    return f"{value} {interval if interval.startswith('±') else f'({interval})'}"
+
+
 def pad_digits(value: float, relative: float) -> str:
     """`units.format_measured` with the zeros that its digits include.
 

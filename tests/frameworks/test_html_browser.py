@@ -326,6 +326,15 @@ def test_dragging_zooms_all_charts_over_sizes_and_a_double_click_undoes_it(visit
     one.wait_until(rate.locator("svg").is_visible)
 
 
+def test_what_is_read_is_the_nearest_point(visit):
+    """Between two sizes too, where the cursor's line stands at neither."""
+    one = visit("cpu")
+    rate = one.chart("throughput")
+    for place, size in ((30, "32"), (26, "32"), (90, "64"), (92, "128")):
+        one.hover(rate, place)
+        assert one.legend(rate)["batch size"] == size
+
+
 def test_a_line_goes_and_comes_by_its_name(visit):
     one = visit("two")
     figure = one.page.locator("figure.chart[data-chart='c-throughput']")

@@ -62,8 +62,21 @@ def step_time(rows: Sequence[SizeRow]) -> Chart | None:
         unit="%",
         series=tuple(series),
         marks=marks,
-        notes=(*unprofiled, overlap) if on_gpu else (*unprofiled, overlap, cpu),
+        notes=(*unprofiled, *_left_out(rows, known), overlap, *(() if on_gpu else (cpu,))),
     )
+
+
+def _left_out(
+    rows: Sequence[SizeRow], known: Sequence[tuple[SizeRow, dict[str, float]]]
+) -> tuple[str, ...]:
+    """Sizes that were timed and have no bar; of the recommended one `_chosen` says it."""
+    drawn = [row for row, _ in known]
+    missing = [
+        str(row.batch_size)
+        for row in rows
+        if row.step_s is not None and row not in drawn and "recommended" not in row.marks
+    ]
+    return (f"Not drawn: {', '.join(missing)} (no profile).",) if missing else ()
 
 
 def _per_sample(row: SizeRow, pct: float) -> str:

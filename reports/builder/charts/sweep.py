@@ -11,7 +11,7 @@ from ....units import GIB, MIB, format_bytes, format_share
 from ...chart import BATCH, Band, Chart, Mark, MarkKind, Series, rounded, short
 from ...sizes import SizeRow, outcome_words
 from ...words.outcomes import OUTCOMES
-from ...words.wording import measured, percent
+from ...words.wording import beside_value, measured, percent
 from .breakdown import step_time
 
 LAW_POINTS = 24
@@ -263,7 +263,7 @@ def _rates(x: Sequence[float], rows: Sequence[SizeRow], factor: float) -> Series
         values=tuple(None if rate is None else rounded(rate.median) for rate in rates),
         low=tuple(None if rate is None else rounded(rate.low) for rate in rates),
         high=tuple(None if rate is None else rounded(rate.high) for rate in rates),
-        texts=tuple("" if rate is None else " ".join(measured(rate)) for rate in rates),
+        texts=tuple("" if rate is None else beside_value(*measured(rate)) for rate in rates),
     )
 
 

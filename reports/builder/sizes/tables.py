@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...report import Column, Row, RowState, Table
 from ...sizes import SizeRow
 from ...text import SizesTable
-from ...words.wording import clean
+from ...words.wording import beside_value, clean
 
 FIRST_COLUMNS = {"batch": 0, "note": 1}
 """The columns that come first; the others follow in their own order."""
@@ -31,7 +31,7 @@ def plain_table(table: SizesTable, rows: Sequence[SizeRow]) -> Table:
             columns.append(Column(title=column.title, unit=column.unit, left=left))
         for own, text in zip(cells, map(clean, column.cells), strict=True):
             if half:
-                own[-1] = f"{own[-1]} {text}".strip()
+                own[-1] = beside_value(own[-1], text)
             else:
                 own.append(text)
     shown = {column.key for column in table.columns}

@@ -97,7 +97,7 @@ var BatchAdvisorCharts = (function () {
   /* What is read where the pointer is, on the side that leaves it free. */
   function read(chart, box) {
     return function (u) {
-      var at = u.cursor.idx;
+      var at = u.cursor.idxs[1];  // what `nearest` chose
       box.hidden = at === null || at === undefined || u.cursor.left < 0;
       if (box.hidden) return;
       var where = chart.x_scale === "category" ? chart.x_names[at] : short(chart.x[at]);
