@@ -24,7 +24,8 @@ def plain_table(table: SizesTable, rows: Sequence[SizeRow]) -> Table:
         return Table(title="Sizes", columns=(), rows=(), notes=("No size was tried.",))
     columns: list[Column] = []
     cells: list[list[str]] = [[] for _ in rows]
-    for column in sorted(table.columns, key=lambda column: FIRST_COLUMNS.get(column.key, len(FIRST_COLUMNS))):
+    last = len(FIRST_COLUMNS)
+    for column in sorted(table.columns, key=lambda column: FIRST_COLUMNS.get(column.key, last)):
         half = column.key.endswith("±")
         if not half:
             left = column.align == "left"
