@@ -169,7 +169,7 @@ class Builder:
             args = _decode(_LAUNCH_BATCH, _LaunchArgs, [event.args for event in events])
             correlation = np.array([arg.correlation for arg in args], np.int64)
         if kind == "python":
-            known, short = self.python_names, vocabulary.without_address
+            known, short = self.python_names, vocabulary.frame_name
             name = np.array([known[short(event.name)] for event in events], np.int32)
         else:
             names = self.names

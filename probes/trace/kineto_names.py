@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 from typing import Final
 
 EVENT_KEYS: Final = "ph|cat|name|pid|tid|ts|dur|args|id|bp|s|tts|tdur|cname|sf|stack|scope|id2"
@@ -104,6 +105,7 @@ _INSTANCE = re.compile(r"_\d+$")
 _INSTALLED = re.compile(r".*/(?:site-packages|dist-packages|python\d[\d.]*)/")
 _NOT_THE_MODEL = frozenset({"torch", "batchadvisor", *sys.stdlib_module_names})
 _NATIVE = re.compile(r"at::native|nccl")
+_OWN_FOLDER = f"{Path(__file__).parents[2]}/"
 
 
 def is_step(name: str) -> bool:
@@ -190,8 +192,13 @@ def uses_tensor_cores(name: str) -> bool | None:
     return None if _UNKNOWN_TENSOR_CORES.search(name) and not _NATIVE.search(name) else False
 
 
-def without_address(name: str) -> str:
-    """The name of a Python frame without the address of its object, which no other one shares."""
+def frame_name(name: str) -> str:
+    """The name of a Python frame without the address of its object, which no other one shares.
+
+    Our own files are called `batchadvisor/...`, whatever the folder is called that they lie in.
+    """
+    own = name.startswith(_OWN_FOLDER)
+    name = f"batchadvisor/{name[len(_OWN_FOLDER) :]}" if own else name
     return _ADDRESS.sub("", name) if " at 0x" in name else name
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from batchadvisor.probes.trace import kineto_names
 from batchadvisor.probes.trace.metrics import analyse_file
@@ -176,3 +178,13 @@ def test_recorded_backward_pass(recorded):
     assert gradients
     for row in gradients:
         assert {place.operator for place in row.launchers} == {"aten::convolution_backward"}
+
+
+def test_own_frames_are_known_in_a_folder_of_any_name():
+    """A checkout may be called anything, and is then not in the path that Kineto cuts off."""
+    folder = Path(kineto_names.__file__).parents[2]
+    name = kineto_names.frame_name(f"{folder}/probes/worker/patches.py(160): run_backward")
+    assert name == "batchadvisor/probes/worker/patches.py(160): run_backward"
+    assert kineto_names.is_of_no_interest(name)
+    assert not kineto_names.is_of_the_model(name)
+    assert kineto_names.frame_name("train.py(3): <lambda> at 0x7f") == "train.py(3): <lambda>"
