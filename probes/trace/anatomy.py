@@ -52,7 +52,7 @@ MAX_THREAD_LANES = 3
 MAX_DEPTH = 6
 """Rows of nested operators, and of nested frames."""
 NO_FRAMES = (
-    "no Python function of the user's code is in the trace, so that no line of code stands beside "
+    "no Python function is in the trace, so that no line of code stands beside "
     "an operator (with_stack=True records them, batchadvisor run does with --stacks)"
 )
 

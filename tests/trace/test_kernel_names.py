@@ -45,23 +45,3 @@ def test_tensor_core_names(name, uses):
 def test_communication_names(name):
     assert kineto_names.is_communication(name)
     assert not kineto_names.is_communication("void at::native::reduce_kernel")
-
-
-@pytest.mark.parametrize(
-    ("frame", "users"),
-    [
-        ("train.py(40): forward", True),
-        ("/home/me/project/models/net.py(7): <lambda>", True),
-        ("my_package/train.py(1): <module>", True),
-        ("torch/nn/modules/module.py(1520): _call_impl", False),
-        ("transformers/models/bert/modeling_bert.py(900): forward", False),
-        ("/opt/env/lib/python3.12/site-packages/mine/net.py(3): forward", False),
-        ("threading.py(1002): _bootstrap", False),
-        ("typing.py(306): inner", False),
-        ("<frozen runpy>(88): _run_code", False),
-        ("<built-in function linear>", False),
-        ("nn.Module: Linear_0", False),
-    ],
-)
-def test_frames_of_the_users_code(frame, users):
-    assert kineto_names.is_users_code(frame) is users
