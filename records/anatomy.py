@@ -47,8 +47,8 @@ class Label(Record, frozen=True, kw_only=True):
     Attributes:
         name: of the kernel, operator, call or annotation; empty where its kind says all.
         operator: the innermost operator that it came from; empty where none is known.
-        code: the innermost frame of the model's code, the user's or a library's, that it came from, as the profiler names it:
-            `train.py(40): forward`; empty where the trace has no stacks.
+        code: the innermost frame of the model's code, the user's or a library's, that it came from,
+            as the profiler names it: `train.py(40): forward`; empty where there are no stacks.
         waits_for: of idle time, the activity that ended it; the operator and the code are those
             that it came from.
     """
