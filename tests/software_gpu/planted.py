@@ -56,6 +56,12 @@ CHECKPOINTED = """optimizer.zero_grad()
     loss = checkpoint(lambda x: (work(), model(x).mean())[1], rows, use_reentrant=False)
     loss.backward()
     optimizer.step()"""
+COMPILED = """held = torch.compile(model) if held is None else held
+    optimizer.zero_grad()
+    work()
+    loss = held(rows).mean()
+    loss.backward()
+    optimizer.step()"""
 REPLAYED = """if held is None or len(held) != len(rows):
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):

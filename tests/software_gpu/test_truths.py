@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from batchadvisor.advisor.advise import advise
 
-from .planted import ACCUMULATED, CHECKPOINTED, REPLAYED, SCALED, Planted
+from .planted import ACCUMULATED, CHECKPOINTED, COMPILED, REPLAYED, SCALED, Planted
 
 pytestmark = [pytest.mark.gpu_build, pytest.mark.alone]
 BARE = Path(__file__).with_name("bare.py")
@@ -24,6 +24,7 @@ PLANTED = {
     "saturated from few samples on": saturated(),
     "reads a number every tenth step": saturated(last="number % 10 == 9 and loss.item()"),
     "CUDA graphs": saturated(train=REPLAYED),
+    "compiled": saturated(train=COMPILED),
     "half precision with a scaler": Planted(  # which reads a number in every step
         "saturated", "does not help", sizes=(16, 32, 64), native=16, blocks=1600, kernels=60,
         wave_us=20.0, launch_us=100.0, train=SCALED,
