@@ -167,6 +167,7 @@ def page(data: Row, name: str) -> str:
             f"{_sample(data)}. timm is {data['timm']}, torch {versions['torch']}, whose operations "
             "stand for those of torch 1.12."
         ),
+        _code(data),
         "\n".join(_summary(rows)),
         "## By family and memory layout",
         _paragraph(
@@ -224,6 +225,17 @@ CAUSES = (
         "chosen by rows of ResNeXt and RegNet; what cuDNN took is not known."
     ),
 )
+
+
+def _code(data: Row) -> str:
+    """Which code made the ranges, if the results say it."""
+    if "code" not in data:
+        return ""
+    return _paragraph(
+        f"Measured on {data['environment']['date'][:10]} with the code whose state is "
+        f"`{data['code']}` (`code_state()` of the bench: sha256 of `advisor/fit`, "
+        "`probes/fake_step` and `bench/published`)."
+    )
 
 
 def _paragraph(text: str) -> str:

@@ -56,6 +56,8 @@ TASK = "image classification, random tensors"
 AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(?:-\d+(?:\.\d+)?)?\s*(GiB|MiB)")
 SEVERAL_KINDS = re.compile(r"(\d+)/(\d+)\s*GB")
 TIME_LIMIT_S = 600.0
+JUDGED = ("advisor/fit", "probes/fake_step", "bench/published")
+"""Folders of the code that makes a range."""
 OTHERS = (
     ("llm-foundry", "FSDP over several GPUs with a kernel of its own; sizes chosen, not bracketed"),
     ("method_comparison", "evaluation by generate() and answers of many lengths set the peak"),
@@ -116,6 +118,15 @@ def bytes_of(row: dict[str, str]) -> int:
         raise CannotJudgeError(msg)
     msg = f"no bytes of the device {row['gpu']!r} are given"
     raise CannotJudgeError(msg)
+
+
+def code_state() -> str:
+    """Of the code that makes a range: sha256 of its files, shortened; no history is needed."""
+    digest = hashlib.sha256()
+    for folder in JUDGED:
+        for path in sorted((HERE.parent / folder).glob("*.py")):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def bucket_of(model: str) -> int:
@@ -321,6 +332,10 @@ def main() -> None:
     chosen = wanted(rows, options.share, options.models)
     results = Results(options.results, THEME, options.resume)
     data = results.data
+    if options.resume is None:
+        data["code"] = code_state()
+    elif data.get("code") != code_state():
+        sys.exit(f"{options.resume.name} was made with other code; begin anew without --resume")
     data["timm"] = timm.__version__
     data["share"] = None if options.models else options.share
     data["num_rows"] = len(rows)
