@@ -139,8 +139,12 @@ def _sample(data: Row) -> str:
 # the page ---------------------------------------------------------------------------------------
 
 
-def page(data: Row, name: str) -> str:
-    """docs/estimate-against-gpus.md, of the raw results of that name."""
+def page(data: Row, name: str, again: Row | None = None) -> str:
+    """docs/estimate-against-gpus.md, of the raw results of that name.
+
+    Args:
+        again: results of newer code, for some of the rows.
+    """
     rows = ran(data)
     versions = data["environment"]["versions"]
     parts = [
@@ -148,7 +152,7 @@ def page(data: Row, name: str) -> str:
         _paragraph(
             "The sizes on this page were **published by others**, of torch 1.12 to 2.13. Nobody "
             "ran "
-            "them for this project: it was never run on a GPU to compare its estimates. "
+            "them for this project, and no largest batch that it estimates was tried on a GPU. "
             "[`bench/estimate_against_gpus.py`](../bench/estimate_against_gpus.py) sets beside "
             "them "
             "what `batchadvisor estimate` says; it has made this page too, of its [raw "
@@ -167,6 +171,7 @@ def page(data: Row, name: str) -> str:
             f"{_sample(data)}. timm is {data['timm']}, torch {versions['torch']}, whose operations "
             "stand for those of torch 1.12."
         ),
+        _code(data, again),
         "\n".join(_summary(rows)),
         "## By family and memory layout",
         _paragraph(
@@ -184,6 +189,8 @@ def page(data: Row, name: str) -> str:
         "\n".join(_item(text) for text in CAUSES),
         "## Where the lower end failed",
         _failures(rows),
+        "## Where else a range is outside",
+        _outside(rows),
         "## What was not reproduced",
         "\n".join(
             _markdown(
@@ -224,6 +231,29 @@ CAUSES = (
         "chosen by rows of ResNeXt and RegNet; what cuDNN took is not known."
     ),
 )
+
+
+def _code(data: Row, again: Row | None) -> str:
+    """Which code made the ranges, and what newer code says of some of them."""
+    date = data["environment"]["date"][:10]
+    text = f"Measured on {date}, with code that did not name its state yet."
+    if "code" in data:
+        text = f"Measured on {date}, with the code whose state is `{data['code']}`."
+    if again is not None:
+        rows = [row for row in ran(again) if row["id"] in data["rows"]]
+        same = sum(_ends(row) == _ends(data["rows"][row["id"]]) for row in rows)
+        text += (
+            f" Of {len(rows)} of its rows, estimated anew on {again['environment']['date'][:10]} "
+            f"with the state `{again['code']}`, {same} have the same range."
+        )
+    return _paragraph(
+        f"{text} A state is `code_state()` of the bench: sha256 of `advisor/fit`, "
+        "`probes/fake_step` and `bench/published`."
+    )
+
+
+def _ends(row: Row) -> tuple[int | None, int | None]:
+    return row.get("low"), row.get("high")
 
 
 def _paragraph(text: str) -> str:
@@ -295,6 +325,22 @@ def _failures(rows: Sequence[Row]) -> str:
     )
     listed = "\n".join(f"- {text}." for text in failed)
     return "\n\n".join((known, listed, _paragraph(BEYOND)))
+
+
+def _outside(rows: Sequence[Row]) -> str:
+    """Every range that is, by which end."""
+    listed = [
+        f"- {row['model']}, {row['layout'].replace('_', ' ')}: {row['low']} to {row['high']}; "
+        f"{row['fit']} ran, {row['fail'] or 'none'} failed."
+        for row in rows
+        if (high_fails(row) or below(row)) and not low_fails(row)
+    ]
+    known = (
+        "An upper end counts the tensors alone, and the least that CUDA takes. A lower end that is "
+        "too low is one of pieces: the replica of the allocator loses more memory than torch's "
+        "did, and why is not known."
+    )
+    return "\n\n".join(("\n".join(listed), _paragraph(known))) if listed else "Nowhere."
 
 
 def _times(rows: Sequence[Row], data: Row) -> str:

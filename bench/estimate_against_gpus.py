@@ -3,6 +3,7 @@
     python bench/estimate_against_gpus.py ROWS.csv
     python bench/estimate_against_gpus.py ROWS.csv --share 25 --minutes 60 --resume RESULTS.json
     python bench/estimate_against_gpus.py ROWS.csv --models resnet152 vgg16 --command
+    python bench/estimate_against_gpus.py ROWS.csv --again --minutes 20      # with newer code
     python bench/estimate_against_gpus.py --page         # docs/estimate-against-gpus.md again
 
 A row names a model, a setting, a GPU with its bytes, the size that ran and the size that failed. It
@@ -49,6 +50,8 @@ from common import HERE, RESULTS, Results, say
 
 SCRIPT = HERE / "published" / "image_training.py"
 THEME = "estimate-against-gpus"
+AGAIN = "estimate-against-gpus-again"
+"""Theme of results that only check some rows with newer code."""
 GIB = 1 << 30
 COLUMNS = ("id", "source", "model", "task", "seq_or_img", "technique", "gpu", "gpu_GiB_note")
 COLUMNS += ("largest_fit", "first_fail")
@@ -56,6 +59,8 @@ TASK = "image classification, random tensors"
 AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(?:-\d+(?:\.\d+)?)?\s*(GiB|MiB)")
 SEVERAL_KINDS = re.compile(r"(\d+)/(\d+)\s*GB")
 TIME_LIMIT_S = 600.0
+JUDGED = ("advisor/fit", "probes/fake_step", "bench/published")
+"""Folders of the code that makes a range."""
 OTHERS = (
     ("llm-foundry", "FSDP over several GPUs with a kernel of its own; sizes chosen, not bracketed"),
     ("method_comparison", "evaluation by generate() and answers of many lengths set the peak"),
@@ -116,6 +121,15 @@ def bytes_of(row: dict[str, str]) -> int:
         raise CannotJudgeError(msg)
     msg = f"no bytes of the device {row['gpu']!r} are given"
     raise CannotJudgeError(msg)
+
+
+def code_state() -> str:
+    """Of the code that makes a range: sha256 of its files, shortened; no history is needed."""
+    digest = hashlib.sha256()
+    for folder in JUDGED:
+        for path in sorted((HERE.parent / folder).glob("*.py")):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def bucket_of(model: str) -> int:
@@ -304,6 +318,7 @@ def main() -> None:
     parser.add_argument("--command", action="store_true", help="Run the command too.")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--resume", type=Path, help="Results of an earlier part, to go on with.")
+    parser.add_argument("--again", action="store_true", help="Check some rows with newer code.")
     parser.add_argument("--no-page", action="store_true", help="Leave the page as it is.")
     options = parser.parse_args()
     if options.page:
@@ -319,8 +334,12 @@ def main() -> None:
 
     rows = rows_of(options.rows)
     chosen = wanted(rows, options.share, options.models)
-    results = Results(options.results, THEME, options.resume)
+    results = Results(options.results, AGAIN if options.again else THEME, options.resume)
     data = results.data
+    if options.resume is None:
+        data["code"] = code_state()
+    elif data.get("code") != code_state():
+        sys.exit(f"{options.resume.name} was made with other code; begin anew without --resume")
     data["timm"] = timm.__version__
     data["share"] = None if options.models else options.share
     data["num_rows"] = len(rows)
@@ -340,8 +359,8 @@ def main() -> None:
     left = sum(row["id"] not in made for row in chosen)
     data["state"] = "finished" if not left else f"{left} of {len(chosen)} rows are left"
     results.finish(report(data))
-    if not options.no_page:
-        PAGE.write_text(page(data, results.name), encoding="utf-8")
+    if not options.no_page and not options.again:
+        PAGE.write_text(page(data, results.name, checked_again(options.results)), encoding="utf-8")
         say(f"wrote {PAGE.name}")
 
 
@@ -349,7 +368,13 @@ def write_again(raw: Path) -> None:
     """The table and the page of results that are there."""
     data = json.loads(raw.read_text())
     raw.with_suffix(".txt").write_text(report(data) + "\n", encoding="utf-8")
-    PAGE.write_text(page(data, raw.name), encoding="utf-8")
+    PAGE.write_text(page(data, raw.name, checked_again(raw.parent)), encoding="utf-8")
+
+
+def checked_again(folder: Path) -> dict[str, Any] | None:
+    """The newest results of a run with `--again`, if there is one."""
+    made = sorted(folder.glob(f"{AGAIN}_*.json"))
+    return json.loads(made[-1].read_text()) if made else None
 
 
 def left_out(rows: Sequence[dict[str, str]]) -> list[list[Any]]:

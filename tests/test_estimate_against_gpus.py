@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,11 @@ def bench(page):
     import estimate_against_gpus
 
     return estimate_against_gpus
+
+
+def path_of(folder):
+    """Python's, with a folder before the one of the tests."""
+    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
 
 
 def judged(low, high, fit=192, fail=256):
@@ -123,7 +129,7 @@ class TestBadInput:
             return subprocess.run(
                 [sys.executable, str(BENCH / "estimate_against_gpus.py"), str(path), *words,
                  "--results", str(tmp_path), "--no-page"],
-                capture_output=True, text=True, check=False, env={"PYTHONPATH": str(tmp_path)},
+                capture_output=True, text=True, check=False, env={"PYTHONPATH": path_of(tmp_path)},
             )  # fmt: skip
 
         return run
@@ -147,9 +153,10 @@ class TestBadInput:
 
 
 class TestThePage:
-    def test_it_is_made_of_the_raw_results(self, page):
+    def test_it_is_made_of_the_raw_results(self, page, bench):
         """`python bench/estimate_against_gpus.py --page` writes it again."""
-        made = page.page(json.loads(RAW.read_text()), RAW.name)
+        again = bench.checked_again(BENCH / "results")
+        made = page.page(json.loads(RAW.read_text()), RAW.name, again)
         assert (ROOT / "docs" / "estimate-against-gpus.md").read_text("utf-8") == made
 
     def test_the_table_is_made_of_the_raw_results(self, page):
@@ -161,3 +168,32 @@ class TestThePage:
         assert "were **published by others**, of torch 1.12 to 2.13" in text
         for owner in ("huggingface/peft", "mosaicml/llm-foundry", "Lightning-AI/litgpt"):
             assert f"| {owner} |" in text
+
+    def test_it_says_which_code_made_it_and_what_newer_code_says(self, page):
+        data = json.loads(RAW.read_text())
+        names = [name for name, row in data["rows"].items() if row.get("low")][:3]
+        rows = {name: dict(data["rows"][name]) for name in names}
+        rows[names[0]]["low"] -= 1
+        again = data | {"code": "0123456789ab", "rows": rows}
+        text = " ".join(page.page(data | {"code": "ba9876543210"}, RAW.name, again).split())
+        assert "with the code whose state is `ba9876543210`" in text
+        assert "Of 3 of its rows" in text
+        assert "with the state `0123456789ab`, 2 have the same range" in text
+
+    def test_it_lists_every_range_that_is_outside(self, page):
+        data = json.loads(RAW.read_text())
+        outside = [row for row in page.ran(data) if not page.inside(row)]
+        text = page.page(data, RAW.name)
+        for row in outside:
+            assert f"{row['model']}, {row['layout'].replace('_', ' ')}: {row['low']} to" in text
+
+    def test_a_state_of_the_code_tells_whether_it_changed(self, bench, monkeypatch, tmp_path):
+        folder = tmp_path / "bench"
+        for name in bench.JUDGED:
+            (tmp_path / name).mkdir(parents=True)
+        monkeypatch.setattr(bench, "HERE", folder)
+        (tmp_path / bench.JUDGED[0] / "law.py").write_text("ONE = 1\n")
+        before = bench.code_state()
+        assert bench.code_state() == before
+        (tmp_path / bench.JUDGED[0] / "law.py").write_text("ONE = 2\n")
+        assert bench.code_state() != before

@@ -124,11 +124,20 @@ CARDS: Final[dict[str, Card]] = {
 """Cards by their short names."""
 MEMORY_GIB: Final = {name: card.gib for name, card in CARDS.items()}
 CONTEXTS_MIB: Final = {
-    "Volta": (320, _issue("pytorch/pytorch/issues/28394")),  # a Titan V, CUDA alone
-    "Ada": (426, _issue("unslothai/unsloth-zoo/pull/1053")),  # torch 2.10, CUDA 13.0
+    "Volta": (320, _issue("pytorch/pytorch/issues/28394")),  # a Titan V, PyCUDA, without torch
+    "Ampere": (256, _issue("invoke-ai/InvokeAI/issues/9413")),  # RTX 3090, torch 2.7, CUDA 12.8
+    "Ada": (426, _issue("unslothai/unsloth-zoo/pull/1053")),  # RTX 6000 Ada, torch 2.10, CUDA 13.0
 }
 """MiB that CUDA's context was seen to take before any work, by architecture, and where. Others: not
-known. Libraries and their workspaces come to it."""
+known, but for a Hopper's training (`forecast.HOPPER_BYTES`). Libraries and what they load come to
+it."""
+EAGER_CONTEXTS_MIB: Final = {
+    "Volta": (1006, _issue("pytorch/pytorch/issues/28394")),  # Titan V, torch 1.3
+    "Turing": (877, _issue("pytorch/pytorch/issues/49877")),  # RTX 2080 Ti, torch 1.6, CUDA 10.1
+    "Ampere": (1486, _issue("pytorch/pytorch/issues/49877")),  # RTX 3090, torch 1.7, CUDA 11.0
+}
+"""MiB of the context where CUDA loads all kernels of torch at its start, less the segment that held
+the only tensor. cuBLAS and cuDNN come to it."""
 _NO_HELP = frozenset({"NVIDIA", "GEFORCE", "TESLA", "RTX", "AMD", "INSTINCT"})
 """Words of names that tell no card from another."""
 

@@ -36,7 +36,7 @@ loss_of = nn.CrossEntropyLoss()
 no_decay = [p for p in model.parameters() if p.dim() < 2]
 decay = [p for p in model.parameters() if p.dim() >= 2]
 groups = [{"params": no_decay}, {"params": decay}]
-optimizer = torch.optim.SGD(groups, lr=1e-4, momentum=0.9, nesterov=True)
+optimizer = torch.optim.SGD(groups, lr=1e-4, momentum=0.9, nesterov=True, foreach=False)
 
 
 class Pictures(torch.utils.data.Dataset):

@@ -18,9 +18,11 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._pytree import tree_map_only
+from torch.utils.weak import WeakIdKeyDictionary
 
 from .fake_values import FakeValues, make_readable
-from .known_outputs import KnownOutputs, name_of, tensors_of
+from .known_outputs import KnownOutputs, is_told_by_shapes, name_of, tensors_of
 from .storage_count import is_shared
 
 REAL_BYTES = 64 << 20
@@ -72,6 +74,7 @@ class LargeParameters(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.fakes = FakeMode()
         self.outputs = KnownOutputs(self.fakes)
         self._values = FakeValues()
+        self._twins: Any = WeakIdKeyDictionary()
         self._left_bytes = real_bytes
         self._made_any = False
 
@@ -109,10 +112,13 @@ class LargeParameters(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if is_shared(types):
             return NotImplemented
         tensors = tensors_of((*args, *kwargs.values()))
-        if any(isinstance(tensor, FakeTensor) for tensor in tensors):
+        num_fake = sum(isinstance(tensor, FakeTensor) for tensor in tensors)
+        if num_fake:
             name = name_of(func)
             if name == ITEM:
                 return self._values.read(args[0])
+            if num_fake < len(tensors) and is_told_by_shapes(func):
+                args, kwargs = tree_map_only(torch.Tensor, self._twin, (args, kwargs))
             out = self.outputs.run(func, args, kwargs, partial(self._faked, func))
             self._values.note(out, name, args)
             if name in CONVERSIONS and _asked_by("_apply"):
@@ -128,6 +134,15 @@ class LargeParameters(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _faked(self, func: Any, /, *args: Any, **kwargs: Any) -> Any:
         with self.fakes:
             return func(*args, **kwargs)
+
+    def _twin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A fake one for a real one: what is returned of fake ones alone may be known."""
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        twin = self._twins.get(tensor)
+        if twin is None or twin.size() != tensor.size() or twin.stride() != tensor.stride():
+            self._twins[tensor] = twin = self.fakes.from_tensor(tensor)
+        return twin  # type: ignore[no-any-return]
 
     def _forget(self, tensor: torch.Tensor) -> None:
         """A module that is converted takes only a tensor that nothing else refers to."""

@@ -21,6 +21,7 @@ from batchadvisor.advisor.fit.gpu_specs import SPECS, specs_of
 from batchadvisor.advisor.fit.gpus import (
     CARDS,
     CONTEXTS_MIB,
+    EAGER_CONTEXTS_MIB,
     MEMORY_GIB,
     AmbiguousGpuError,
     gpu_named,
@@ -207,9 +208,14 @@ class TestGpus:
         assert CARDS["RTX-4090"].gib == 23.64
 
     def test_contexts_that_were_seen_lie_within_what_is_assumed(self):
+        """Before any work: a training adds its libraries, and what they load."""
         for mib, source in CONTEXTS_MIB.values():
-            assert LEAST_CONTEXT_BYTES <= mib << 20 <= MOST_CONTEXT_BYTES
-            assert source
+            assert 0 < mib << 20 < MOST_CONTEXT_BYTES
+            assert source.startswith("github.com/")
+        for name, (mib, source) in EAGER_CONTEXTS_MIB.items():
+            assert CONTEXTS_MIB.get(name, (0,))[0] < mib
+            assert mib << 20 < LEAST_CONTEXT_BYTES + EAGER_BYTES
+            assert source.startswith("github.com/")
 
     @pytest.mark.parametrize(
         ("text", "name"),
