@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-SMALL = 6
+SMALL_INT = 6
 """Whole numbers up to it may be axes, or lengths that are none."""
 OF_BACKENDS = ("convolution", "scaled_dot_product", "_flash", "_efficient", "_cudnn", "mkldnn")
 """In names of operations whose results go by the kernel that is chosen for their shapes."""
@@ -77,13 +77,13 @@ class MetaKernels:
 
 
 def _batch_norm(given: torch.Tensor, *rest: Any) -> Any:
-    """Of a batch norm: what it normalised, and the mean and spread of each channel that it kept."""
+    """What a batch norm normalised, and the mean and spread of each channel that it kept."""
     channels = (given.size(1),) if rest[4] else (0,)  # in training
     return torch.empty_like(given), given.new_empty(channels), given.new_empty(channels)
 
 
 def _batch_norm_backward(_gradient: torch.Tensor, given: torch.Tensor, *rest: Any) -> Any:
-    """Of its backward pass: the gradients that are asked for."""
+    """Gradients that are asked of a batch norm's backward pass."""
     wanted = rest[-1]
     channels = given.new_empty(given.size(1))
     likes = (given, channels, channels)
@@ -96,11 +96,11 @@ FORMS: dict[str, Callable[..., Any]] = {
     "aten::native_batch_norm": _batch_norm,
     "aten::native_batch_norm_backward": _batch_norm_backward,
 }
-"""Of operations whose meta kernels are decompositions in Python as well."""
+"""Outputs of operations whose meta kernels are decompositions in Python as well."""
 
 
 def _twin(tensor: Any) -> torch.Tensor:
-    """Of the same shape, in a storage of its own that begins with it."""
+    """Returns a tensor of the same shape, in a storage of its own that begins with it."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)
 
 
@@ -128,7 +128,7 @@ def _describe(values: Iterable[Any], kind: list[Any]) -> None:
             kind += (type(value), len(value))
             _describe(value, kind)
         elif type(value) is int:
-            kind += (int, value if abs(value) <= SMALL else None)
+            kind += (int, value if abs(value) <= SMALL_INT else None)
         elif type(value) is float:
             kind.append(float)
         else:
