@@ -83,7 +83,7 @@ def _chart(curve: MemoryCurve, key: str, whose: str) -> Chart:
     x = _stairs(moments)
     allocated = Series(
         key="allocated",
-        label="more than as the recording began" if curve.relative else "allocated",
+        label="allocated since the recording began" if curve.relative else "allocated",
         kind="timeline",
         color=1,
         values=_held(x, curve.allocated_bytes, scale),
@@ -128,7 +128,9 @@ def _chart(curve: MemoryCurve, key: str, whose: str) -> Chart:
 
 def _notes(curve: MemoryCurve, *, known: bool) -> list[str]:
     step = clean(curve.step)
-    over = f"{step}, on the host's time, which runs ahead of the GPU" if step else "the recording"
+    over = step or "the recording"
+    if curve.device is not None:
+        over += ", on the host's time, which runs ahead of the GPU"
     changes = plural(curve.num_events, "allocation or free", "allocations and frees")
     inside = _inside(curve)
     when = f"at {percent(_share(curve, curve.peak_ns))}% of {step or 'it'}"
@@ -161,7 +163,7 @@ def _device(curve: MemoryCurve) -> str:
 
 def _bytes(curve: MemoryCurve, num_bytes: int) -> str:
     """Bytes; changes have their sign."""
-    sign = "-" if num_bytes < 0 else "+" if curve.relative else ""
+    sign = "-" if num_bytes < 0 else "+" if curve.relative and num_bytes else ""
     return f"{sign}{format_bytes(abs(num_bytes))}"
 
 
