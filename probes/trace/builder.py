@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from . import kineto_names as vocabulary
 from .columns import (
+    HOST_MEMORY,
     MOST_MEMORY_EVENTS,
     NOT_SAID,
-    ON_CPU,
     Activities,
     BackwardLinks,
     MemoryEvents,
@@ -244,7 +244,7 @@ class Builder:
         self._groups["memory"].extend(
             time_ns=time[valid],
             thread=self._thread_numbers(list(itertools.compress(events, kept))),
-            device=np.array([ON_CPU if cpu else arg.device for arg, cpu in both], np.int32),
+            device=np.array([HOST_MEMORY if cpu else arg.device for arg, cpu in both], np.int32),
             num_bytes=np.array([arg.bytes or 0 for arg in args], np.int64),
             allocated=np.array(
                 [NOT_SAID if arg.allocated is None else arg.allocated for arg in args], np.int64

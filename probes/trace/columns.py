@@ -16,10 +16,10 @@ from .intervals import Floats, Ints
 
 Numbers: TypeAlias = npt.NDArray[np.int32]
 
-ON_CPU = -1
+HOST_MEMORY = -1
 NOT_SAID = -1
 MOST_MEMORY_EVENTS = 4_000_000
-"""Of more allocations only the first ones are kept: 40 bytes each."""
+"""Allocations that are kept, the first ones; each takes 40 bytes."""
 
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +113,7 @@ class MemoryEvents(Columns, frozen=True, kw_only=True):
     Attributes:
         time_ns: when.
         thread: number in `Trace.threads`.
-        device: number of the GPU; `ON_CPU` of the host's memory.
+        device: number of the GPU; `HOST_MEMORY` of the host's memory.
         num_bytes: what was allocated, below 0 where it was freed; 0 if unknown.
         allocated: bytes in tensors on the device, this event included; `NOT_SAID` of torch 1.8 and
             1.9, which do not write it.

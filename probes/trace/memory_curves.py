@@ -12,7 +12,7 @@ import numpy as np
 
 from ...records import MemoryCurve
 from .anatomy import Chosen, picked_steps
-from .columns import MOST_MEMORY_EVENTS, NOT_SAID, ON_CPU, MemoryEvents, Trace
+from .columns import HOST_MEMORY, MOST_MEMORY_EVENTS, NOT_SAID, MemoryEvents, Trace
 from .intervals import Ints
 from .metrics import Analysis
 from .nesting import Nesting
@@ -47,7 +47,7 @@ def memory_curves(analysis: Analysis, chosen: Chosen | None = None) -> tuple[Mem
     devices = np.unique(events.device).tolist()
     curves = [
         _curve(analysis.trace, np.flatnonzero(events.device == device), device, step)
-        for device in sorted(devices, key=lambda device: (device == ON_CPU, device))
+        for device in sorted(devices, key=lambda device: (device == HOST_MEMORY, device))
     ]
     return tuple(curve for curve in curves if curve is not None)
 
@@ -114,7 +114,7 @@ def _curve(trace: Trace, own: Ints, device: int, step: _Step) -> MemoryCurve | N
     )
     most_reserved = max(level for _, _, level in moments)
     return MemoryCurve(
-        device=None if device == ON_CPU else device,
+        device=None if device == HOST_MEMORY else device,
         step=name,
         step_ns=end - start,
         time_ns=tuple(at for at, _, _ in moments),
@@ -193,7 +193,7 @@ def _missing(events: MemoryEvents, dropped: int, device: int, end: int) -> list[
             f"the first {MOST_MEMORY_EVENTS:,} events of memory are read, {events.num_more:,} more "
             "are not"
         )
-    if device == ON_CPU:
+    if device == HOST_MEMORY:
         notes.append("what was allocated before the profiler began is not in it")
     return notes
 

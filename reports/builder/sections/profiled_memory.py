@@ -18,7 +18,7 @@ TITLE = "Memory over the step"
 TENTHS = tuple(float(part) for part in range(0, 101, 10))
 """Shares of the step, percent, whose values are listed."""
 BESIDE_TORCH = "What CUDA and libraries take beside torch's allocator is not in it."
-BEFORE = "The trace states changes only: 0 is what was allocated as the recording began."
+CHANGES_ONLY = "The trace states changes only: 0 is what was allocated as the recording began."
 NO_RESERVED = "What the allocator reserved is unavailable: the trace does not state it."
 
 
@@ -144,7 +144,7 @@ def _notes(curve: MemoryCurve, *, known: bool) -> list[str]:
     if curve.num_events > len(curve.time_ns):
         notes.append("Drawn: the least and the most of each piece of the step.")
     if curve.relative:
-        notes.append(BEFORE)
+        notes.append(CHANGES_ONLY)
     if curve.device is not None:
         notes += [BESIDE_TORCH] if known else [NO_RESERVED, BESIDE_TORCH]
     notes += [f"{note[0].upper()}{note[1:]}." for note in map(clean, curve.notes)]
