@@ -93,7 +93,7 @@ from .flops import StepFlops
 from .goal import Goal, GoalKind
 from .laws import MemoryLaw, PriorLaw, TimeLaw
 from .length_risk import EpochRisk, LengthLaw, MemoryRisk
-from .memory import DeviceMemory, Memory
+from .memory import DeviceMemory, Memory, MemoryCurve
 from .orders import BatchOrder, OrderEstimate, OrderEstimates
 from .prior import MemoryPrior
 from .profile import (
@@ -264,6 +264,7 @@ __all__ = [
     "MemoryBlock",
     "MemoryCategory",
     "MemoryCreep",
+    "MemoryCurve",
     "MemoryCut",
     "MemoryExplained",
     "MemoryGrowth",

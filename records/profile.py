@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .base import Record
+from .memory import MemoryCurve
 
 TraceFault = Literal["", "nothing recorded", "records missing", "times", "another accelerator"]
 """Why a trace carries no verdict on a GPU: no record of its work, too few of them, times that
@@ -206,6 +207,7 @@ class Profile(Record, frozen=True, kw_only=True):
         losses: what of the trace could not be read; empty if nothing.
         devices: each GPU, where several worked in one process; the other figures are those of
             the busiest.
+        memory: of each device over the median step, where allocations were recorded.
     """
 
     trace: str | None = None
@@ -244,4 +246,5 @@ class Profile(Record, frozen=True, kw_only=True):
     num_kernels: int | None = None
     stacks: bool = False
     devices: tuple[DeviceShare, ...] = ()
+    memory: tuple[MemoryCurve, ...] = ()
     unavailable: dict[str, str] = {}

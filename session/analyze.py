@@ -16,10 +16,11 @@ from ..advisor.explain.verdict import verdict_of, without_steps
 from ..errors import RunError, UsageError
 from ..probes.trace import metrics, ranks
 from ..probes.trace.flames import flames_of
+from ..probes.trace.memory_curves import memory_curves
 from ..probes.trace.reader import read_trace
 from ..probes.trace.results import DeviceMetrics, StepMetrics, TraceMetrics
 from ..probes.trace.summary import profile_of
-from ..records import Analysis, StepTimes, TraceReport, Verdict
+from ..records import Analysis, MemoryCurve, StepTimes, TraceReport, Verdict
 from ..records.anatomy import TraceAnatomy
 from .recording.store import RECORD
 
@@ -103,7 +104,8 @@ def _read(
             skipped[_text(path)] = error.what.encode("utf-8", "backslashreplace").decode()
             continue
         results.append((result, ranks.collectives_of(analysis)))
-        reports += _reports(path, analysis, result, num_kernels)
+        memory = memory_curves(analysis, chosen)
+        reports += _reports(path, analysis, result, memory, num_kernels)
         if flames and result.stacks:
             reports[-1] = msgspec.structs.replace(reports[-1], flames=flames_of(analysis))
         if pictures:
@@ -190,7 +192,11 @@ def _text(path: Path) -> str:
 
 
 def _reports(
-    path: Path, analysis: metrics.Analysis, result: TraceMetrics, num_rows: int
+    path: Path,
+    analysis: metrics.Analysis,
+    result: TraceMetrics,
+    memory: Sequence[MemoryCurve],
+    num_rows: int,
 ) -> list[TraceReport]:
     """One report for each GPU of a trace, one for the CPU where there is none."""
     devices: Sequence[DeviceMetrics | None] = result.devices or (None,)
@@ -199,7 +205,15 @@ def _reports(
         kernels = result.kernels
         if device is not None and len(devices) > 1:
             kernels = analysis.kernels_of(device.device)
-        profile = profile_of(result, _text(path), device, kernels=kernels, num_rows=num_rows)
+        own = [curve for curve in memory if device is None or curve.device == device.device]
+        profile = profile_of(
+            result,
+            _text(path),
+            device,
+            kernels=kernels,
+            memory=own if len(devices) > 1 else memory,
+            num_rows=num_rows,
+        )
         verdict = verdict_of(profile)
         losses = losses_of(profile)
         if result.window_source != "steps":

@@ -81,7 +81,7 @@ def anatomy_of(analysis: Analysis, trace: str, chosen: Chosen | None = None) -> 
         notes.append(f"the trace is damaged: {analysis.trace.losses}")
     if len(analysis.trace.operators) and not len(analysis.trace.python):
         notes.append(NO_FRAMES)
-    picked = _picked(analysis, chosen)
+    picked = picked_steps(analysis, chosen)
     if source == "steps" and not picked:
         notes.append("no step of the trace takes any time: the picture is of the whole window")
     elif source != "steps":
@@ -118,7 +118,9 @@ def _rank(analysis: Analysis) -> int | None:
     return whole_number(analysis.trace.distributed.get("rank"))
 
 
-def _picked(analysis: Analysis, chosen: Chosen | None) -> dict[WhichStep, tuple[str, int, int]]:
+def picked_steps(
+    analysis: Analysis, chosen: Chosen | None = None
+) -> dict[WhichStep, tuple[str, int, int]]:
     """The steps that are drawn: their names and windows.
 
     Of steps that launched work of a GPU, if any did, the median is the one in the middle when they

@@ -14,11 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from . import kineto_names as vocabulary
-from .columns import Activities, BackwardLinks, Ranges
+from .columns import (
+    HOST_MEMORY,
+    MOST_MEMORY_EVENTS,
+    NOT_SAID,
+    Activities,
+    BackwardLinks,
+    MemoryEvents,
+    Ranges,
+)
 from .event import Event, lenient_args
 from .intervals import Ints
 
 _MOST_INT64 = 2**63 - 1
+_MOST_DEVICES = 1 << 15
 _Int: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 
 
@@ -39,7 +48,25 @@ class _GpuArgs(msgspec.Struct, gc=False):
     occupancy: float | None = msgspec.field(default=None, name="est. achieved occupancy %")
 
 
-_Args = TypeVar("_Args", _LaunchArgs, _GpuArgs)
+class _MemoryArgs(msgspec.Struct, gc=False):
+    kind: _Int = msgspec.field(default=-1, name="Device Type")
+    device: _Int = msgspec.field(default=-1, name="Device Id")
+    bytes: _Int | None = msgspec.field(default=None, name="Bytes")
+    allocated: _Int | None = msgspec.field(default=None, name="Total Allocated")
+    reserved: _Int = msgspec.field(default=NOT_SAID, name="Total Reserved")
+
+    @property
+    def makes_sense(self) -> bool:
+        """Whether it is known which memory changed, and by how much or to what."""
+        known = self.kind == vocabulary.CPU_TYPE or (
+            self.kind == vocabulary.GPU_TYPE and 0 <= self.device < _MOST_DEVICES
+        )
+        if self.allocated is None:
+            return known and self.bytes is not None
+        return known and self.allocated >= 0
+
+
+_Args = TypeVar("_Args", _LaunchArgs, _GpuArgs, _MemoryArgs)
 
 
 class _Group:
@@ -86,11 +113,14 @@ class Builder:
         self.num_events = 0
         self.num_complete = 0
         self.num_broken = 0
+        self._memory_left_out = self._memory_more = self._num_memory = 0
         self.unread: dict[tuple[str, Any], Unread] = {}
         self.names: defaultdict[str, int] = defaultdict(itertools.count().__next__)
         self.python_names: defaultdict[str, int] = defaultdict(itertools.count().__next__)
         self.threads: defaultdict[tuple[Any, Any], int] = defaultdict(itertools.count().__next__)
-        kinds = ("gpu", "launch", "operator", "annotation", "python", "forward", "backward")
+        kinds = (
+            "gpu", "launch", "operator", "annotation", "python", "forward", "backward", "memory",
+        )  # fmt: skip
         self._groups = {kind: _Group() for kind in kinds}
         self._hosts: set[Any] = set()
 
@@ -101,6 +131,7 @@ class Builder:
             kind: [] for kind in ("launch", "operator", "annotation", "python")
         }
         links: dict[str, list[Event]] = {"s": [], "f": []}
+        memory: list[Event] = []
         place: dict[str, Callable[[Event], None]] = dict.fromkeys(vocabulary.GPU_KINDS, gpu.append)
         for categories, kind in (
             (vocabulary.LAUNCH_CATEGORIES, "launch"),
@@ -122,6 +153,8 @@ class Builder:
                     self._drop(event)
             elif event.cat in vocabulary.BACKWARD_LINKS and event.ph in links:
                 links[event.ph].append(event)
+            elif event.name == vocabulary.MEMORY_EVENT and event.ph == "i":
+                memory.append(event)
         self.num_events += len(events)
         self.num_complete += complete
         for kind, members in by_kind.items():
@@ -132,6 +165,8 @@ class Builder:
         for ph, kind in (("s", "forward"), ("f", "backward")):
             if links[ph]:
                 self._add_links(kind, links[ph])
+        if memory:
+            self._add_memory(memory)
 
     def _drop(self, event: Event) -> None:
         key = event.cat, event.pid if isinstance(event.pid, int | str) else None
@@ -191,6 +226,50 @@ class Builder:
             ns=times[valid],
             id=np.array(list(itertools.compress(numbers, valid.tolist())), np.int64),
             thread=self._thread_numbers(events),
+        )
+
+    def _add_memory(self, events: list[Event]) -> None:
+        room = MOST_MEMORY_EVENTS - self._num_memory
+        self._memory_more += max(len(events) - room, 0)
+        events = events[:room]
+        self._num_memory += len(events)
+        time, valid = nanoseconds([event.ts for event in events])
+        args = _decode(_MEMORY_BATCH, _MemoryArgs, [event.args for event in events])
+        valid &= np.array([arg.makes_sense for arg in args], bool)
+        self._memory_left_out += int((~valid).sum())
+        kept = valid.tolist()
+        args = list(itertools.compress(args, kept))
+        on_cpu = [arg.kind == vocabulary.CPU_TYPE for arg in args]
+        both = list(zip(args, on_cpu, strict=True))
+        self._groups["memory"].extend(
+            time_ns=time[valid],
+            thread=self._thread_numbers(list(itertools.compress(events, kept))),
+            device=np.array([HOST_MEMORY if cpu else arg.device for arg, cpu in both], np.int32),
+            num_bytes=np.array([arg.bytes or 0 for arg in args], np.int64),
+            allocated=np.array(
+                [NOT_SAID if arg.allocated is None else arg.allocated for arg in args], np.int64
+            ),
+            # Torch has no allocator of its own for the host and writes 0.
+            reserved=np.array(
+                [NOT_SAID if cpu else max(arg.reserved, NOT_SAID) for arg, cpu in both], np.int64
+            ),
+        )
+
+    def memory_events(self) -> MemoryEvents:
+        """The columns of the allocations by time; the builder forgets them."""
+        group = self._groups["memory"]
+        time = group.column("time_ns", np.int64)
+        order = np.argsort(time, kind="stable")
+        return MemoryEvents(
+            time_ns=time[order],
+            thread=group.column("thread", np.int32)[order],
+            device=group.column("device", np.int32)[order],
+            num_bytes=group.column("num_bytes", np.int64)[order],
+            allocated=group.column("allocated", np.int64)[order],
+            reserved=group.column("reserved", np.int64)[order],
+            num_left_out=self._memory_left_out,
+            num_unordered=int((time < np.maximum.accumulate(time)).sum()) if len(time) else 0,
+            num_more=self._memory_more,
         )
 
     def _thread_numbers(self, events: list[Event]) -> npt.NDArray[np.int32]:
@@ -298,6 +377,7 @@ class Builder:
 
 _LAUNCH_BATCH = msgspec.json.Decoder(list[_LaunchArgs])
 _GPU_BATCH = msgspec.json.Decoder(list[_GpuArgs])
+_MEMORY_BATCH = msgspec.json.Decoder(list[_MemoryArgs])
 
 
 def _decode(

@@ -16,6 +16,11 @@ from .intervals import Floats, Ints
 
 Numbers: TypeAlias = npt.NDArray[np.int32]
 
+HOST_MEMORY = -1
+NOT_SAID = -1
+MOST_MEMORY_EVENTS = 4_000_000
+"""Allocations that are kept, the first ones; each takes 40 bytes."""
+
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all columns; one row an event."""
@@ -100,6 +105,36 @@ class Activities(Columns, frozen=True, kw_only=True):
         return Activities(
             **{field: getattr(self, field)[rows] for field in self.__struct_fields__},
         )
+
+
+class MemoryEvents(Columns, frozen=True, kw_only=True):
+    """Allocations and frees, in order of time.
+
+    Attributes:
+        time_ns: when.
+        thread: number in `Trace.threads`.
+        device: number of the GPU; `HOST_MEMORY` of the host's memory.
+        num_bytes: what was allocated, below 0 where it was freed; 0 if unknown.
+        allocated: bytes in tensors on the device, this event included; `NOT_SAID` of torch 1.8 and
+            1.9, which do not write it.
+        reserved: bytes that the allocator had taken of the device; `NOT_SAID` if unknown.
+        num_left_out: events without a usable time, device or size.
+        num_unordered: events that stand behind a later one in the file.
+        num_more: events beyond `MOST_MEMORY_EVENTS`, which are not kept.
+    """
+
+    time_ns: Ints
+    thread: Numbers
+    device: Numbers
+    num_bytes: Ints
+    allocated: Ints
+    reserved: Ints
+    num_left_out: int = 0
+    num_unordered: int = 0
+    num_more: int = 0
+
+    def __len__(self) -> int:
+        return len(self.time_ns)
 
 
 class BackwardLinks(Columns, frozen=True, kw_only=True):
@@ -192,6 +227,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         python: frames of Python; their `name` is a number in `python_names`. Empty where stacks
             were not recorded.
         backward: links between the two passes.
+        memory: allocations and frees; empty where they were not recorded.
         names: texts of the `name` columns.
         threads: (process, thread) of the `thread` columns, as text.
         devices: properties, by device number.
@@ -210,6 +246,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     python: Ranges
     python_names: tuple[str, ...]
     backward: BackwardLinks
+    memory: MemoryEvents
     names: tuple[str, ...]
     threads: tuple[tuple[str, str], ...]
     devices: dict[int, DeviceProperties]

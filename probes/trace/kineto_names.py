@@ -48,6 +48,13 @@ PYTHON_CATEGORY: Final = "python_function"
 BACKWARD_LINKS: Final = frozenset({"fwdbwd", "forward_backward"})
 """Flows from a forward operator (`ph: "s"`) to its part of the backward pass (`"f"`)."""
 
+MEMORY_EVENT: Final = "[memory]"
+"""Name of the instant events of allocations, recorded `profile_memory=True`. Their category is
+`cpu_instant_event`; torch 1.8 and 1.9 give none."""
+CPU_TYPE: Final = 0
+GPU_TYPE: Final = 1
+"""Numbers of torch's device types; CUDA's stands for ROCm as well."""
+
 DROPPED_CATEGORIES: Final = frozenset(
     {
         "gpu_user_annotation", "cuda_sync", "cuda_profiler_range", "overhead",

@@ -88,6 +88,7 @@ class _Reader:
             python=builder.ranges("python"),
             python_names=tuple(builder.python_names),
             backward=builder.backward_links(),
+            memory=builder.memory_events(),
             names=tuple(builder.names),
             threads=tuple((str(pid), str(tid)) for pid, tid in builder.threads),
             num_events=builder.num_events,

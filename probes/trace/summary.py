@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...records import DeviceShare, IdleShares, KernelTime, Profile
-from .metrics import NO_GPU, analyse_file
+from ...records import DeviceShare, IdleShares, KernelTime, MemoryCurve, Profile
+from .memory_curves import memory_curves
+from .metrics import NO_GPU, Analysis
+from .reader import read_trace
 from .results import DeviceMetrics, TraceMetrics
 
 NUM_ROWS = 50
@@ -57,7 +59,8 @@ def summarise(path: Path | str, trace_name: str) -> Profile:
     Raises:
         UsageError: there is no such file, it is empty, or it is no trace.
     """
-    return profile_of(analyse_file(path), trace_name)
+    analysis = Analysis(read_trace(path))
+    return profile_of(analysis.result(), trace_name, memory=memory_curves(analysis))
 
 
 def profile_of(
@@ -66,6 +69,7 @@ def profile_of(
     device: DeviceMetrics | None = None,
     *,
     kernels: Sequence[KernelTime] | None = None,
+    memory: Sequence[MemoryCurve] = (),
     num_rows: int = NUM_ROWS,
 ) -> Profile:
     """The summary of an analysed trace.
@@ -75,6 +79,7 @@ def profile_of(
         trace_name: what the record calls it.
         device: the GPU to describe; the busiest if not given.
         kernels: all of that GPU; those of all GPUs if not given.
+        memory: over a step, of the devices that the profile is about.
         num_rows: operators and kernels that are listed.
     """
     kernels = metrics.kernels if kernels is None else kernels
@@ -118,6 +123,7 @@ def profile_of(
         num_kernels=len(kernels),
         stacks=metrics.stacks,
         devices=shares(metrics.devices),
+        memory=tuple(memory),
         losses=f"the trace is damaged: {metrics.losses}" if metrics.losses.any else "",
         unavailable=unavailable,
     )

@@ -39,6 +39,7 @@ from .sections.flops import flop_facts, flop_reasons
 from .sections.identity import device_name, identity
 from .sections.limit import limit_text
 from .sections.memory import memory_sections
+from .sections.profiled_memory import profiled_section
 from .sections.tail import tail_texts
 from .sections.tail_blocks import rank_blocks
 from .sections.tokens import token_facts, token_reasons
@@ -135,7 +136,10 @@ def build_report(
             for file in record.files
         ),
         identity=_facts(identity(record)),
-        memory=memory_sections(record),
+        memory=(
+            *memory_sections(record),
+            *profiled_section(hot_row(size_rows(record, shown), shown), record),
+        ),
         advice=advice,
     )
 

@@ -7,7 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.records import ExplainedSize, MemoryExplained, RunRecord
+from batchadvisor.records import (
+    ExplainedSize,
+    MemoryCurve,
+    MemoryExplained,
+    OperatorTime,
+    RunRecord,
+)
 from batchadvisor.reports.board.pages import show_devices
 from batchadvisor.reports.builder.estimate import build_estimate
 from batchadvisor.reports.builder.run import build_report
@@ -38,6 +44,50 @@ def run():
 def shown(record, advice):
     text = build_text(record, advice)
     return terminal(text, files=(), next_command="", width=100, color=False)
+
+
+CURVE = MemoryCurve(
+    device=0,
+    step="ProfilerStep#4",
+    step_ns=1000,
+    time_ns=(0, 250, 500),
+    allocated_bytes=(GIB, 3 * GIB, 2 * GIB),
+    reserved_bytes=(4 * GIB, 4 * GIB, 4 * GIB),
+    num_events=2,
+    peak_bytes=3 * GIB,
+    peak_ns=250,
+    peak_operator="aten::mm",
+    peak_reserved_bytes=4 * GIB,
+)
+
+
+def test_a_profile_with_allocations_shows_memory_over_the_step():
+    record, advice = samples.cpu()[:2]
+    size = advice.recommended.batch_size
+    operator = OperatorTime(name="aten::mm", num_calls=1, self_s=0.1)
+    trials = tuple(
+        msgspec.structs.replace(
+            trial,
+            profile=msgspec.structs.replace(trial.profile, memory=(CURVE,), operators=(operator,)),
+        )
+        if trial.batch_size == size and trial.profile is not None
+        else trial
+        for trial in record.trials
+    )
+    record = msgspec.structs.replace(record, trials=trials)
+    (section,) = build_report(record, advice).memory
+    assert section.name == f"batch {size}, one profiled step"
+    assert [fact.label for fact in section.facts] == ["measured", "limit"]
+    (chart,) = section.charts
+    assert chart.unit == "GiB"
+    assert chart.y_high == 0.0, "the limit is a number beside the chart"
+    assert section.tables[0].rows[0].cells == (
+        "GPU 0", "ProfilerStep#4", "1.00 GiB", "2.00 GiB", "3.00 GiB", "25%", "aten::mm",
+        "4.00 GiB",
+    )  # fmt: skip
+    page = html(build_report(record, advice))
+    assert 'data-chart="mem-profiled_memory_0"' in page
+    assert "Peak 3.00 GiB at 25% of ProfilerStep#4, inside aten::mm." in page
 
 
 class TestARun:

@@ -16,11 +16,14 @@ import pytest
 from batchadvisor.errors import UsageError
 from batchadvisor.probes.trace import flames
 from batchadvisor.probes.trace.anatomy import anatomy_of
+from batchadvisor.probes.trace.memory_curves import CURVE_POINTS, memory_curves
 from batchadvisor.probes.trace.metrics import Analysis
 from batchadvisor.probes.trace.reader import read_trace
 from batchadvisor.probes.trace.repair import repair
 from batchadvisor.probes.trace.summary import profile_of
+from batchadvisor.reports.builder.sections.profiled_memory import memory_charts, memory_table
 from batchadvisor.reports.data import speedscope
+from batchadvisor.reports.html.svg import shapes
 
 from .test_flames import check_speedscope
 
@@ -153,7 +156,8 @@ def check(path) -> str:
     for step in anatomy_of(analysis, path.name).steps:
         assert sum(step.way_ns.values()) in (0, step.window_ns)
     json.dumps(str(metrics.losses))
-    profile = profile_of(metrics, path.name)
+    profile = profile_of(metrics, path.name, memory=memory_curves(analysis))
+    check_memory(analysis, profile.memory)
     for share in (profile.busy_pct, profile.kernel_pct, profile.input_wait_pct):
         assert share is None or 0 <= share <= 100.000001
     assert metrics.window_s >= 0
@@ -178,6 +182,24 @@ def check(path) -> str:
     if changed == 0 and not metrics.losses.any:
         return "valid" if after == before else "header repaired"
     return "repaired"
+
+
+def check_memory(analysis, curves):
+    """Whatever is in a trace, a curve is short, in order, inside its step, and has its peak."""
+    assert len({curve.device for curve in curves}) == len(curves)
+    for curve in curves:
+        assert 0 < len(curve.time_ns) <= CURVE_POINTS + 1
+        assert list(curve.time_ns) == sorted(curve.time_ns)
+        assert 0 <= curve.time_ns[0] <= curve.time_ns[-1] <= curve.step_ns
+        assert curve.peak_bytes == max(curve.allocated_bytes)
+        assert curve.relative or min(curve.allocated_bytes) >= 0
+        assert curve.peak_operator in ("", *analysis.trace.names)
+    for chart in memory_charts(curves, "fuzz"):
+        assert len({len(chart.x), *(len(line.values) for line in chart.series)}) == 1
+        assert list(chart.x) == sorted(chart.x)
+        assert shapes(chart)
+    if curves:
+        assert memory_table([("fuzz", curve) for curve in curves]).rows
 
 
 def check_stacks(path):

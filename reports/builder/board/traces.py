@@ -18,6 +18,7 @@ from ..charts.breakdown import SMALLEST_PART, device_breakdown
 from ..growth import Side, tables
 from ..hot import hot_tables, window_of_trace
 from ..sections.limit import limit_text
+from ..sections.profiled_memory import memory_charts, memory_table, shown_curves
 from .summary import Measured, summary
 
 MAX_STEPS = 50
@@ -43,9 +44,18 @@ def trace_page(analysis: Analysis) -> TracePage:
     shown = [
         _windows(named),
         summary(measured, "GPU summary" if on_gpu else "CPU summary"),
+        _memory(listed),
         _collectives(analysis.collectives),
         *(table for name, trace in listed for table in _hot(name, trace)),
         *(_steps(name, trace.steps) for name, trace in listed),
+    ]
+    several = len(named) > 1
+    memory = [
+        chart
+        for number, (name, trace) in enumerate(listed)
+        for chart in memory_charts(
+            trace.profile.memory, f"memory_{number}", name if several else ""
+        )
     ]
     chart = _chart(named)
     grown = _grown(analysis, named)
@@ -54,11 +64,19 @@ def trace_page(analysis: Analysis) -> TracePage:
         headline=f"{first.limit}: {first.message}",
         limits=tuple(limits),
         notes=(*_notes(analysis, named), *left),
-        charts=(chart,) if chart is not None else (),
+        charts=(*((chart,) if chart is not None else ()), *memory),
         tables=tuple(table for table in shown if table is not None),
         flames=tuple((name, trace.flames) for name, trace in listed if trace.flames),
         grown=grown,
     )
+
+
+def _memory(named: Sequence[tuple[str, TraceReport]]) -> Table | None:
+    """The figures of memory over a step, where allocations were recorded."""
+    curves = [
+        (name, curve) for name, trace in named for curve in shown_curves(trace.profile.memory)
+    ]
+    return memory_table(curves) if curves else None
 
 
 def _listed(

@@ -95,7 +95,7 @@ def memory_page(record: RunRecord, snapshot: MemoryAnalysis | None = None) -> Me
         headline = f"Batch {smallest.batch_size} ran out of memory."
         device = record.device
         if device is not None:
-            headline = f"{headline[:-1]}: the script can have {_capacity(record)}."
+            headline = f"{headline[:-1]}: the script can have {capacity_text(record)}."
     identity = [("script", record.script.path), ("started", record.started_at)]
     if record.device is not None:
         identity.append(("device", record.device.name))
@@ -113,7 +113,8 @@ def memory_page(record: RunRecord, snapshot: MemoryAnalysis | None = None) -> Me
     )
 
 
-def _capacity(record: RunRecord) -> str:
+def capacity_text(record: RunRecord) -> str:
+    """What the script can have of the device, and who says so; the record has a device."""
     device = record.device
     assert device is not None
     return f"{format_bytes(device.capacity_bytes)} ({device.capacity_source})"
@@ -127,7 +128,7 @@ def _section(each: ExplainedSize, record: RunRecord) -> MemorySection:
     facts = [
         ("tensors at the peak", f"{format_bytes(trial.peak_bytes)}; {ESTIMATE}"),
         *_measured(each, record),
-        *([("limit", _capacity(record))] if record.device is not None else []),
+        *([("limit", capacity_text(record))] if record.device is not None else []),
     ]
     section = step_section(trial, name=name, key=f"step_memory_{each.batch_size}", facts=facts)
     return section if each.why != "recommended" else _beside_recorded(section, record)

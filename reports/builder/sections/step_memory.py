@@ -69,7 +69,7 @@ def on_one_scale(*charts: Chart) -> tuple[Chart, ...]:
     """Charts of memory in one unit, their axes as high as the highest of them."""
     scales = {"GiB": GIB, "MiB": MIB, "KiB": 1024.0}
     tops = [_highest(chart) * scales[chart.unit] for chart in charts]
-    unit, scale = _unit(max(tops))
+    unit, scale = memory_unit(max(tops))
     return tuple(
         _in_unit(chart, unit, scales[chart.unit] / scale, max(tops) / scale) for chart in charts
     )
@@ -189,7 +189,7 @@ def _sources(
 
 def _chart(line: StepTimeline, batch_size: int, key: str) -> Chart:
     totals = [sum(values) for values in zip(*line.live.values(), strict=True)]
-    unit, scale = _unit(max(totals, default=0))
+    unit, scale = memory_unit(max(totals, default=0))
     order: Callable[[str], int] = lambda role: (  # noqa: E731
         list(COLORS).index(role) if role in COLORS else len(COLORS)
     )
@@ -224,7 +224,8 @@ def _chart(line: StepTimeline, batch_size: int, key: str) -> Chart:
     )
 
 
-def _unit(num_bytes: float) -> tuple[str, float]:
+def memory_unit(num_bytes: float) -> tuple[str, float]:
+    """The unit in which a chart shows so much, and its bytes."""
     for unit, scale in (("GiB", GIB), ("MiB", MIB)):
         if num_bytes >= scale:
             return unit, float(scale)
