@@ -24,4 +24,4 @@ class TestWords:
             for alias in node.names
         }
         assert "Decision" in names
-        assert names <= {"Because", "Decision", "Rule"}
+        assert names <= {"Because", "Decision", "Rival", "Rule"}

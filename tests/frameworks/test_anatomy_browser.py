@@ -8,14 +8,13 @@ from batchadvisor.session.analyze import write_page
 from .. import needs
 from ..trace.test_anatomy import CAUSES, many
 from ..trace.test_metrics import kernel, span
-from .test_html_browser import Visit
+from .visits import SCHEMES, Visit
 
 needs.framework("playwright")
 
 pytestmark = pytest.mark.frameworks
 
 WIDTHS = (390, 1024, 1440)
-SCHEMES = ("light", "dark")
 PATHS = """(view) => Array.from(view.querySelectorAll(".a-blocks path"), (path) => {
   const stretches = [];
   let pen = 0;

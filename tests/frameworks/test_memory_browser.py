@@ -10,10 +10,10 @@ from batchadvisor.reports.html.page import render as html
 from .. import needs
 from ..reports import samples
 from ..reports.explained_samples import HOSTILE, estimate, explained
+from .visits import Visit
 
 needs.framework("playwright")
 
-from .test_html_browser import Visit  # noqa: E402  it is skipped as a whole elsewhere
 
 pytestmark = pytest.mark.frameworks
 

@@ -6,7 +6,7 @@ from .. import needs
 from ..reports.test_flame_report import page, planted
 from ..trace.test_launchers import PLANTED
 from ..trace.test_metrics import kernel, span
-from .test_html_browser import SCHEMES, Visit
+from .visits import SCHEMES, Visit
 
 needs.framework("playwright")
 
