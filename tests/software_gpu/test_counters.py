@@ -56,6 +56,7 @@ def counted(machine, cards, blocks=50, seconds=2.5):
     return json.loads(machine(cards).script(LOAD, blocks, seconds).splitlines()[-1])
 
 
+@pytest.mark.alone
 def test_a_steady_load_counts_as_it_was_planted(machine):
     counters = counted(machine, CARD)
     assert counters["energy_j"] / counters["window_s"] == pytest.approx(100 + 0.4 * 400, rel=0.05)
@@ -69,6 +70,7 @@ def test_a_steady_load_counts_as_it_was_planted(machine):
     assert set(counters["unavailable"]) == {"tensor_active_pct", "dram_active_pct"}
 
 
+@pytest.mark.alone
 def test_a_power_cap_slows_it_down_and_is_named(machine):
     capped = CARD + "phase = 0 1000 1.5 0x4 1100\n"
     counters = counted(machine, capped)
