@@ -26,7 +26,7 @@ _GOOD_ESCAPE = re.compile(
     r'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
     r"|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"  # both halves of a pair
 )
-_CONTROL = re.compile(r"[\x00-\x1f]")
+_CONTROL = {code: f"\\u{code:04x}" for code in range(0x20)}
 _PLAIN = re.compile(r'[^"{}\[\]:,]+')
 _VALID = msgspec.json.Decoder(msgspec.Raw)
 _LITERAL = re.compile(r"(?:true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\Z")
@@ -125,7 +125,7 @@ def _escape(inner: str) -> str:
     plain = _GOOD_ESCAPE.sub("", inner)
     if '"' in plain or "\\" in plain:
         inner = inner.replace("\\", "\\\\").replace('"', '\\"')
-    return _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", inner)
+    return inner.translate(_CONTROL)
 
 
 def _value(plain: str) -> str:
