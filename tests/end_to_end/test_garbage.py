@@ -6,6 +6,7 @@ from .driver import SCRIPTS, run
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("freeze", [False, True])
 def test_collections_are_a_part_of_the_step(freeze, tmp_path):
     """The remedy is applied in the second case."""
