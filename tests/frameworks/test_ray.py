@@ -18,7 +18,7 @@ from .ray_nodes import add_gpu, head
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(600)]
 
-SHORT = ("--budget", "5s", "--goal", "memory", "--sizes", "8,16", "--no-profile")
+SHORT = ("--budget", "20s", "--goal", "memory", "--sizes", "8,16", "--no-profile")
 WORDS = ("run", "--engine", "ray", "--device", "cpu")
 
 
