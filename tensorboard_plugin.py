@@ -130,7 +130,7 @@ class BatchAdvisorPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # has no 
         elif shown.record is not None and shown.advice is not None:
             summary = run_summary(shown.record, shown.advice)
             report = self._board.report(shown)
-            pictures = self._board.pictures(shown)
+            pictures = self._board.pictures(shown, report)
             text = render.show_run(shown.entry, report, summary, pictures, viewer=viewer)
         elif shown.analysis is not None:
             page, pictures = trace_page(shown.analysis), self._board.pictures(shown)

@@ -82,6 +82,7 @@ def emit(
     records go to a volume, a folder for each type.
     """
     from ..session import emit as session
+    from ..session.recording.store import write_output
 
     typed = _checked_options(run_options, script, arguments)
     if output is not None and output.exists() and not force:
@@ -91,7 +92,7 @@ def emit(
     if output is None:
         click.echo(text, nl=False)
     else:
-        session.write(text, output)
+        write_output(output, text)
         click.echo(f"Wrote {output}")
     if output is not None or sys.stdout.isatty():
         place = os.fspath(output) if output is not None else "FILE"

@@ -48,7 +48,7 @@ def report(
     from the first to the second. Needs no torch.
     """
     from ..session import report as session
-    from ..session.flames import is_speedscope
+    from ..session.run_traces import is_speedscope
 
     if len(records) > 2:
         raise UsageError(
@@ -82,7 +82,7 @@ def _default(records: tuple[Path, ...]) -> Path:
 
 def _write_stacks(records: tuple[Path, ...], path: Path, options: dict[str, Any]) -> None:
     """The stacks of one run, at the size whose kernels its report shows."""
-    from ..session import flames, report
+    from ..session import report, run_traces
 
     if len(records) != 1:
         raise UsageError("two records: a file of stacks is of one.", "Name one.")
@@ -91,8 +91,8 @@ def _write_stacks(records: tuple[Path, ...], path: Path, options: dict[str, Any]
         raise UsageError(msg, "Name the folder of one device in it.")
     record, folder = report.load(records[0])
     goal = goal_of(options, record.goal)
-    stacks, trace = flames.stacks_of(record, folder, None if goal == record.goal else goal)
-    flames.write_stacks(stacks, f"{record.script.path}, batch size {trace.batch_size}", path)
+    stacks, trace = run_traces.stacks_of(record, folder, None if goal == record.goal else goal)
+    run_traces.write_stacks(stacks, f"{record.script.path}, batch size {trace.batch_size}", path)
     wrote(f"stacks of batch size {trace.batch_size}", path)
     if not stacks.stacks:
         click.echo("They hold operators alone: run with --stacks to record Python's stacks too.")
@@ -118,7 +118,7 @@ def _report(
 
 def _one(record: Any, folder: Path, options: dict[str, Any], shown_from: Path) -> Any:
     from ..session import report as session
-    from ..session.flames import with_flames
+    from ..session.run_traces import with_flames
     from ..session.setup.options import check_energy
 
     goal = goal_of(options, record.goal)

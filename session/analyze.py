@@ -13,7 +13,7 @@ import msgspec
 from ..advisor.explain.job_verdict import job_verdict
 from ..advisor.explain.limits import losses_of, wait_notes
 from ..advisor.explain.verdict import verdict_of, without_steps
-from ..errors import RunError, UsageError
+from ..errors import UsageError
 from ..probes.trace import metrics, ranks
 from ..probes.trace.flames import flames_of
 from ..probes.trace.memory_curves import memory_curves
@@ -22,37 +22,33 @@ from ..probes.trace.results import DeviceMetrics, StepMetrics, TraceMetrics
 from ..probes.trace.summary import profile_of
 from ..records import Analysis, MemoryCurve, StepTimes, TraceReport, Verdict
 from ..records.anatomy import TraceAnatomy
-from .recording.store import RECORD
+from .recording.store import RECORD, TRACE_SUFFIXES, write_output
 
-TRACE_SUFFIXES = (".json", ".json.gz")
 NUM_ROWS = 50
 """Rows of the tables of kernels and operators on a page."""
 GRAPH_KERNELS = 2.0
 """Kernels per launch from which on graphs are spoken of."""
 
 
-def analyze(
-    paths: Sequence[Path], num_kernels: int = 10, *, lenient: bool = False, flames: bool = False
-) -> Analysis:
+def analyze(paths: Sequence[Path], num_kernels: int = 10, *, lenient: bool = False) -> Analysis:
     """Reads traces and says what limits their steps.
 
     Args:
         paths: files, or folders that hold traces.
         num_kernels: rows of each table of kernels and operators.
         lenient: a named file that is no trace is skipped, as those of folders are.
-        flames: with the flame graphs of traces that hold Python's stacks, which take some time.
 
     Raises:
         UsageError: a path is no trace, or a folder holds none.
     """
-    return _read(paths, num_kernels, lenient=lenient, flames=flames, pictures=False)[0]
+    return _read(paths, num_kernels, lenient=lenient, pictures=False)[0]
 
 
 def analyze_for_page(
     paths: Sequence[Path], *, lenient: bool = False
 ) -> tuple[Analysis, tuple[TraceAnatomy, ...]]:
     """Reads traces with all that a page shows: more kernels, flame graphs, pictures of steps."""
-    analysis, drawn = _read(paths, NUM_ROWS, lenient=lenient, flames=True, pictures=True)
+    analysis, drawn = _read(paths, NUM_ROWS, lenient=lenient, pictures=True)
     return analysis, tuple(drawn)
 
 
@@ -66,23 +62,18 @@ def write_page(paths: Sequence[Path], output: Path) -> Analysis:
     from ..reports.builder.anatomy import of_analysis
     from ..reports.builder.board.traces import trace_page
     from ..reports.html.traces import render
-    from .recording.store import write_whole
 
     analysis, drawn = analyze_for_page(paths)
     listed = ", ".join(_text(path) for path in paths[:3]) + (" ..." if len(paths) > 3 else "")
     text = render(trace_page(analysis), of_analysis(analysis, drawn), f"traces in {listed}")
-    try:
-        write_whole(output, text.encode())
-    except OSError as error:
-        msg = f"cannot write {output}: {error.strerror or error}."
-        raise RunError(msg, "Name another file with -o.") from error
+    write_output(output, text)
     return analysis
 
 
 def _read(
-    paths: Sequence[Path], num_kernels: int, *, lenient: bool, flames: bool, pictures: bool
+    paths: Sequence[Path], num_kernels: int, *, lenient: bool, pictures: bool
 ) -> tuple[Analysis, list[TraceAnatomy]]:
-    """Every trace; with what its pictures show, if that is wanted."""
+    """Every trace; with flame graphs and what pictures of its steps show, if these are wanted."""
     from ..probes.trace.anatomy import anatomy_of, chosen_steps
 
     chosen = None
@@ -106,7 +97,7 @@ def _read(
         results.append((result, ranks.collectives_of(analysis)))
         memory = memory_curves(analysis, chosen)
         reports += _reports(path, analysis, result, memory, num_kernels)
-        if flames and result.stacks:
+        if pictures and result.stacks:
             reports[-1] = msgspec.structs.replace(reports[-1], flames=flames_of(analysis))
         if pictures:
             drawn.append(anatomy_of(analysis, _text(path), chosen))

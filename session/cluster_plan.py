@@ -17,10 +17,10 @@ from ..advisor.advise import advise
 from ..advisor.split.cluster import NoPlanError, Probed, plan_cluster
 from ..advisor.split.interconnects import Interconnect
 from ..advisor.split.links import FARTHEST_ESTIMATE, estimated_link, measured_link
-from ..errors import BatchAdvisorError, RunError, UsageError
+from ..errors import BatchAdvisorError, UsageError
 from ..records import ClusterPlan, Link, RunRecord
 from .devices.outcome import read_devices
-from .recording.store import DEVICES, RECORD, read_record, write_whole
+from .recording.store import DEVICES, RECORD, read_record, write_output
 
 
 def plan(
@@ -248,11 +248,7 @@ def write_plan(answer: ClusterPlan, path: Path) -> None:
         from ..reports.html.plan import render as html
 
         text = html(build_plan_report(answer))
-    try:
-        write_whole(path, text.encode())
-    except OSError as error:
-        msg = f"cannot write {path}: {error.strerror or error}."
-        raise RunError(msg, "Name another file with -o.") from error
+    write_output(path, text)
 
 
 # Which record a name of `--count` or `--price` means, and what a type is called in a plan.

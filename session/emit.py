@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
 
-from ..errors import RunError
 from .engines.kubernetes import (
     NAME_LETTERS,
     RECORDS,
@@ -19,7 +18,6 @@ from .engines.kubernetes import (
     manifests,
 )
 from .engines.names import name_from, slugs
-from .recording.store import write_whole
 
 Steps = Callable[[str], list[str]]
 
@@ -59,19 +57,6 @@ def emitted(
         parts = [msgspec.yaml.encode(item).decode() for item in objects]
         text = _heading(kind) + "---\n".join(parts)
     return text, lambda place: _steps(kind, probes, place)
-
-
-def write(text: str, path: Path) -> None:
-    """Writes the manifests whole or not at all.
-
-    Raises:
-        RunError: they cannot be written.
-    """
-    try:
-        write_whole(path, text.encode())
-    except OSError as error:
-        msg = f"cannot write {path}: {error.strerror or error}."
-        raise RunError(msg, "Name another file with -o.") from error
 
 
 def _heading(kind: Kind) -> str:

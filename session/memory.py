@@ -12,13 +12,12 @@ import msgspec
 
 from ..advisor.explain.memory_cuts import cuts_of
 from ..advisor.fit.split_limit import limit_of, split_limit
-from ..errors import RunError
 from ..probes.memory.analysis import devices_of, notes_of
 from ..probes.memory.snapshot import Snapshot, read_snapshot
 from ..records import MemoryAnalysis, SnapshotDevice
 from ..reports.builder.memory import build_memory_report
 from ..reports.report import MemoryReport
-from .recording.store import write_whole
+from .recording.store import write_output
 
 
 def analyze_memory(path: Path) -> MemoryAnalysis:
@@ -103,8 +102,4 @@ def write_memory_report(report: Callable[[], MemoryReport], data: str, path: Pat
         from ..reports.html.memory import render as html
 
         text = html(report())
-    try:
-        write_whole(path, text.encode())
-    except OSError as error:
-        msg = f"cannot write {path}: {error.strerror or error}."
-        raise RunError(msg, "Name another file with -o.") from error
+    write_output(path, text)

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from ..errors import RunError, UsageError
+from ..errors import UsageError
 from ..records import SCHEMA_VERSION, Goal, RunRecord
 from ..reports.report import ComparisonReport, Report
-from .recording.store import DEVICES, read_record, read_samples, write_whole
+from .recording.store import DEVICES, read_record, read_samples, write_output
 
 SUFFIXES = {".html": "HTML", ".htm": "HTML", ".md": "Markdown", ".json": "JSON"}
 OURS = ("<!doctype html>\n<!-- batchadvisor report -->", "<!-- batchadvisor report -->",
@@ -125,11 +125,7 @@ def write_report(
         RunError: it cannot be written.
     """
     text = rendered(report, SUFFIXES[path.suffix.lower()], record)
-    try:
-        write_whole(path, text.encode())
-    except OSError as error:
-        msg = f"cannot write {path}: {error.strerror or error}."
-        raise RunError(msg, "Name another file with -o.") from error
+    write_output(path, text)
 
 
 def rendered(
@@ -145,9 +141,9 @@ def rendered(
 
         if record is None or not isinstance(report, Report):
             return html(report)
-        from .step_pictures import pictures_of
+        from .run_traces import pictures_of
 
-        return html(report, pictures_of(record[0], report.advice, record[1]))
+        return html(report, pictures_of(report, *record))
     if kind == "Markdown":
         from ..reports.markdown.page import render as markdown
 

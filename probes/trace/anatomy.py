@@ -29,7 +29,7 @@ from .critical_way import NOBODY, ON_HOST, critical_way
 from .devices import Device
 from .event import whole_number
 from .gaps import CAUSES, IdlePieces
-from .host_ranges import HostRanges
+from .host_ranges import ANNOTATION, CALL, OPERATOR, PYTHON, HostRanges
 from .intervals import IntervalSet, Ints
 from .metrics import NO_GPU, Analysis
 from .spans import KINDS, NUMBER, Events, Kinds, Labels
@@ -400,7 +400,7 @@ class _Picture:
         ).cut(self.start, self.end)
         yield _RawLane("input", "DataLoader", [loader], self._way_in("input"))
         yield from self._threads()
-        calls = self.shown & (host.kind == host.CALL)
+        calls = self.shown & (host.kind == CALL)
         launch, synchronize = (
             np.array([test(name) for name in trace.all_names], bool)[host.name]
             if len(host.name)
@@ -437,8 +437,8 @@ class _Picture:
     def _threads(self) -> Iterator[_RawLane]:
         """Frames and operators of the threads with the most of them."""
         host = self.host
-        inside = self.shown & (host.kind != host.CALL)
-        operators = inside & (host.kind != host.CODE)
+        inside = self.shown & (host.kind != CALL)
+        operators = inside & (host.kind != PYTHON)
         threads, counts = np.unique(host.thread[inside], return_counts=True)
         most = threads[np.argsort(-counts, kind="stable")].tolist()
         main = self._main_thread(most)
@@ -447,16 +447,16 @@ class _Picture:
             self.left_out.append(f"operators of {len(most) - MAX_THREAD_LANES} more threads")
         on_way = self._way_in("host")
         code_depth, depth = (
-            host.depth(host.kind == host.CODE),
-            host.depth((host.kind == host.OPERATOR) | (host.kind == host.ANNOTATION)),
+            host.depth(host.kind == PYTHON),
+            host.depth((host.kind == OPERATOR) | (host.kind == ANNOTATION)),
         )
-        kinds = np.where(
-            host.kind == host.OPERATOR, NUMBER["operator"], NUMBER["annotation"]
-        ).astype(np.int8)
+        kinds = np.where(host.kind == OPERATOR, NUMBER["operator"], NUMBER["annotation"]).astype(
+            np.int8
+        )
         deeper = 0
         for number, thread in enumerate(most[:MAX_THREAD_LANES]):
             own = host.thread == thread
-            frames = inside & own & (host.kind == host.CODE)
+            frames = inside & own & (host.kind == PYTHON)
             rows, more = self._nested(frames, code_depth, "code")
             deeper += more
             if rows:

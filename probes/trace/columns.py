@@ -6,13 +6,16 @@ time since the epoch. Names and threads are numbers into `Trace.names` and `Trac
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from .intervals import Floats, Ints
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Numbers: TypeAlias = npt.NDArray[np.int32]
 
@@ -24,6 +27,12 @@ MOST_MEMORY_EVENTS = 4_000_000
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all columns; one row an event."""
+
+    def select(self, rows: npt.NDArray[np.bool_] | Ints | slice) -> Self:
+        """The given rows; of a slice it is a view."""
+        return type(self)(
+            **{field: getattr(self, field)[rows] for field in self.__struct_fields__},
+        )
 
 
 class Ranges(Columns, frozen=True, kw_only=True):
@@ -44,12 +53,6 @@ class Ranges(Columns, frozen=True, kw_only=True):
 
     def __len__(self) -> int:
         return len(self.start_ns)
-
-    def select(self, rows: npt.NDArray[np.bool_] | Ints | slice) -> Ranges:
-        """The given rows; of a slice it is a view."""
-        return Ranges(
-            **{field: getattr(self, field)[rows] for field in self.__struct_fields__},
-        )
 
     def renamed(self, offset: int) -> Ranges:
         """Returns the rows with numbers of names that are higher by `offset`."""
@@ -99,12 +102,6 @@ class Activities(Columns, frozen=True, kw_only=True):
 
     def __len__(self) -> int:
         return len(self.start_ns)
-
-    def select(self, rows: npt.NDArray[np.bool_] | Ints | slice) -> Activities:
-        """The given rows; of a slice it is a view."""
-        return Activities(
-            **{field: getattr(self, field)[rows] for field in self.__struct_fields__},
-        )
 
 
 class MemoryEvents(Columns, frozen=True, kw_only=True):

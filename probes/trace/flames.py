@@ -10,8 +10,7 @@ import numpy as np
 from ...records import Flame, FlameBlock, Frame, FrameKind, LaunchedStacks, Stacks, ThreadStacks
 from . import intervals
 from . import kineto_names as vocabulary
-from .columns import Ranges, Trace
-from .intervals import Ints
+from .host_ranges import ANNOTATION, CALL, OPERATOR, PYTHON, host_ranges
 from .metrics import Analysis
 from .nesting import Nesting
 from .steps import launch_rows
@@ -124,15 +123,15 @@ class _Stacks:
         self.num_steps = len(analysis.steps)
         self.frames: list[Frame] = []
         self.numbers: dict[tuple[str, FrameKind], int] = {}
-        ranges, kinds = _all_ranges(trace)
-        names = (*trace.python_names, *trace.names)
+        ranges, kinds = host_ranges(trace)
+        names = trace.all_names
         keep = (ranges.end_ns > self.start) & (ranges.start_ns < self.end)
         if brief:
             boring = np.array([vocabulary.is_of_no_interest(name) for name in names], bool)
             keep &= ~boring[ranges.name]
         steps = np.array([vocabulary.is_step(name) for name in names], bool)
         keep &= ~steps[ranges.name]
-        busy = np.unique(ranges.thread[keep & (kinds != _PYTHON)])
+        busy = np.unique(ranges.thread[keep & (kinds != PYTHON)])
         self.num_idle = len(np.setdiff1d(ranges.thread[keep], busy))
         keep &= np.isin(ranges.thread, busy)
         ranges, kinds = ranges.select(keep), kinds[keep]
@@ -142,7 +141,7 @@ class _Stacks:
         pairs = {
             (name, kind): self.number(
                 vocabulary.module_of(names[name]) or names[name] if brief else names[name],
-                _KINDS[kind] or _python_kind(names[name]),
+                _KINDS.get(kind) or _python_kind(names[name]),
             )
             for name, kind in set(zip(own.tolist(), self.kinds.tolist(), strict=True))
         }
@@ -215,7 +214,7 @@ class _Stacks:
         known = call >= 0
         at = np.full(len(rows), -1, np.int64)
         at[known] = nesting.innermost(calls.thread[call[known]], calls.start_ns[call[known]])
-        forward = self._forward(at)
+        forward = nesting.nearest(nesting.forward(self.trace.backward), at)
         starts, ends = intervals.clip_any(
             gpu.start_ns[rows], gpu.end_ns[rows], self.start, self.end
         )
@@ -227,33 +226,14 @@ class _Stacks:
         for (position, source, name, device), total_ns in zip(
             unique.T.tolist(), total.tolist(), strict=True
         ):
-            path = self._path(position, without=(_CALL,))
+            path = self._path(position, without=(CALL,))
             if source >= 0:  # what the engine does, under the line whose gradient it is
-                around = self._path(source, without=(_CALL, _OPERATOR))
+                around = self._path(source, without=(CALL, OPERATOR))
                 engine = [n for n in path if self.frames[n].kind in ("operator", "annotation")]
                 path = [*around, self.number(BACKWARD_PASS, "group"), *engine]
             elif position < 0:
                 path = [self.number(UNKNOWN_LAUNCH, "group")]
             yield device, [*path, self.number(self.trace.names[name], "kernel")], total_ns
-
-    def _forward(self, at: Ints) -> Ints:
-        """For launches of the backward pass, the position of the forward operator; -1 otherwise."""
-        nesting, links = self.nesting, self.trace.backward
-        found = np.full(len(at), -1, np.int64)
-        if len(links) == 0:
-            return found
-        part = nesting.innermost(links.backward_thread, links.backward_ns)
-        source = nesting.innermost(links.forward_thread, links.forward_ns)
-        forward = np.full(len(nesting.order), -1, np.int64)
-        known = (part >= 0) & (source >= 0)
-        forward[part[known]] = source[known]
-        at = at.copy()
-        while True:
-            open_ = np.flatnonzero((at >= 0) & (found < 0))
-            if len(open_) == 0:
-                return found
-            found[open_] = forward[at[open_]]
-            at[open_] = nesting.parents[at[open_]]
 
     def flame(self, tree: _Tree, of: str) -> Flame:
         """The flame graph of a tree."""
@@ -349,22 +329,7 @@ class _Events:
         self.times.append((at - self.start) / 1e9)
 
 
-_PYTHON, _OPERATOR, _ANNOTATION, _CALL = range(4)
-_KINDS: tuple[FrameKind | None, ...] = (None, "operator", "annotation", "call")
-
-
-def _all_ranges(trace: Trace) -> tuple[Ranges, Ints]:
-    """Everything that the host was in, and its kind; names of Python's frames come first."""
-    offset = len(trace.python_names)
-    joined, kinds = trace.python, [np.full(len(trace.python), _PYTHON, np.int64)]
-    for kind, ranges in (
-        (_OPERATOR, trace.operators),
-        (_ANNOTATION, trace.annotations),
-        (_CALL, trace.launches),
-    ):
-        joined = joined.join(ranges.renamed(offset))
-        kinds.append(np.full(len(ranges), kind, np.int64))
-    return joined, np.concatenate(kinds)
+_KINDS: dict[int, FrameKind] = {OPERATOR: "operator", ANNOTATION: "annotation", CALL: "call"}
 
 
 def _python_kind(name: str) -> FrameKind:

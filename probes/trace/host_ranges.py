@@ -11,78 +11,71 @@ from ...records.anatomy import SpanKind
 from . import kineto_names as vocabulary
 from .columns import Ranges, Trace
 from .intervals import Ints
-from .nesting import parents_and_ends
+from .nesting import Nesting
 from .spans import Events, Kinds
+
+PYTHON, ANNOTATION, OPERATOR, CALL = range(4)
+"""Kinds of what the host does, the outermost first where two begin and end together."""
+
+
+def host_ranges(trace: Trace) -> tuple[Ranges, Kinds]:
+    """All that the host was in, and its kind; names are numbers in `Trace.all_names`."""
+    joined = trace.python.renamed(len(trace.names))
+    kinds = [np.full(len(joined), PYTHON, np.int8)]
+    for kind, ranges in (
+        (ANNOTATION, trace.annotations),
+        (OPERATOR, trace.operators),
+        (CALL, trace.launches),
+    ):
+        joined = joined.join(ranges)
+        kinds.append(np.full(len(ranges), kind, np.int8))
+    return joined, np.concatenate(kinds)
 
 
 class HostRanges:
     """What the host did around a window, each range with the operator and the line it came from.
 
-    Ranges of one thread are nested in each other by their times. Names are numbers in
-    `Trace.all_names`. Of Python's frames those of the model are looked at.
+    Of Python's frames those of the model are looked at.
     """
 
-    CODE, ANNOTATION, OPERATOR, CALL = range(4)
-
     def __init__(self, trace: Trace, start: int, end: int) -> None:
-        plain, model = (
-            np.array([wanted(name) for name in names], bool)
-            for wanted, names in (
-                (_is_plain, trace.names),
-                (vocabulary.is_of_the_model, trace.python_names),
-            )
+        ranges, kinds = host_ranges(trace)
+        wanted = np.array(
+            [
+                *map(_is_plain, trace.names),
+                *map(vocabulary.is_of_the_model, trace.python_names),
+                False,
+            ],
+            bool,
         )
-        parts: list[tuple[Ranges, Ints, int]] = []
-        for ranges, kind in (
-            (trace.python, self.CODE),
-            (trace.annotations, self.ANNOTATION),
-            (trace.operators, self.OPERATOR),
-            (trace.launches, self.CALL),
-        ):
-            near = (ranges.end_ns > start) & (ranges.start_ns < end)
-            if kind in (self.ANNOTATION, self.CODE) and len(ranges):
-                near &= (plain if kind == self.ANNOTATION else model)[ranges.name]
-            rows = np.flatnonzero(near)
-            parts.append((ranges.select(rows), rows, kind))
-        kinds = np.concatenate([np.full(len(part), kind, np.int8) for part, _, kind in parts])
-        starts, ends, thread, name = (
-            np.concatenate([getattr(part, field) for part, _, _ in parts])
-            for field in ("start_ns", "end_ns", "thread", "name")
-        )
-        name = np.where(kinds == self.CODE, name + len(trace.names), name)
-        order = np.lexsort((kinds, -ends, starts, thread))
-        self.start_ns, self.end_ns = starts[order], ends[order]
-        self.thread, self.name, self.kind = thread[order], name[order], kinds[order]
-        self.parents, _ = parents_and_ends(self.start_ns, self.end_ns, self.thread)
-        self.operator = self._innermost(self.OPERATOR)
-        self.code = self._innermost(self.CODE)
-        launch = np.concatenate([rows for _, rows, _ in parts])[order]
-        called = self.kind == self.CALL
+        named = (kinds == PYTHON) | (kinds == ANNOTATION)
+        near = (ranges.end_ns > start) & (ranges.start_ns < end)
+        rows = np.flatnonzero(near & (~named | wanted[ranges.name]))
+        self.nesting = Nesting(ranges.select(rows))
+        order = self.nesting.order
+        ranges, self.kind = self.nesting.ranges.select(order), kinds[rows][order]
+        self.start_ns, self.end_ns = ranges.start_ns, ranges.end_ns
+        self.thread, self.name = ranges.thread, ranges.name
+        self.operator = self._name_around(OPERATOR)
+        self.code = self._name_around(PYTHON)
+        first_call = len(kinds) - len(trace.launches)
+        called = self.kind == CALL
         self.call_of = np.full(len(trace.launches), -1, np.int64)
-        self.call_of[launch[called]] = np.flatnonzero(called)
+        self.call_of[rows[order][called] - first_call] = np.flatnonzero(called)
 
-    def _nearest(self, wanted: npt.NDArray[np.bool_]) -> Ints:
-        """The innermost of the wanted ranges around each range, -1 without."""
-        found = self.parents.astype(np.int64)
-        while True:
-            further = (found >= 0) & ~wanted[found]
-            if not further.any():
-                return found
-            found[further] = self.parents[found[further]]
-
-    def _innermost(self, kind: int) -> Ints:
+    def _name_around(self, kind: int) -> Ints:
         """The name of the innermost range of a kind around each range, -1 without."""
-        around = self._nearest(self.kind == kind)
-        return np.where(around >= 0, self.name[around], -1) if len(around) else around
+        named = np.where(self.kind == kind, self.name, -1)
+        return self.nesting.nearest(named, self.nesting.parents)
 
     def depth(self, wanted: npt.NDArray[np.bool_]) -> Ints:
         """How many of the wanted ranges are around each range."""
-        around = self._nearest(wanted)
+        own = np.where(wanted, np.arange(len(wanted)), -1)
+        up = around = self.nesting.nearest(own, self.nesting.parents)
         depth = np.zeros(len(around), np.int64)
-        up = around.copy()
         while (inside := up >= 0).any():
             depth[inside] += 1
-            up[inside] = around[up[inside]]
+            up = np.where(inside, around[up], -1)
         return depth
 
     def events(self, rows: npt.NDArray[Any], kind: SpanKind | Kinds) -> Events:

@@ -38,10 +38,6 @@ class Places(Columns, frozen=True, kw_only=True):
     frame: Ints
     backward: npt.NDArray[np.bool_]
 
-    def select(self, rows: Ints) -> Places:
-        """The given rows."""
-        return Places(**{field: getattr(self, field)[rows] for field in self.__struct_fields__})
-
 
 class Host:
     """What the host was in: operators and Python's frames, nested.
@@ -56,46 +52,21 @@ class Host:
         self.operators = Nesting(trace.operators)
         self.frames = Nesting(trace.python)
         names = trace.python_names
-        self.line_of = self._nearest([vocabulary.is_of_the_model(name) for name in names])
-        self.module_of = self._nearest([bool(vocabulary.module_of(name)) for name in names])
-        self.forward = self._forward_operators()
+        self.line_of = self._named_around(list(map(vocabulary.is_of_the_model, names)))
+        self.module_of = self._named_around([bool(vocabulary.module_of(name)) for name in names])
+        self.forward = self.operators.forward(trace.backward)
 
-    def _nearest(self, wanted: Sequence[bool]) -> Ints:
+    def _named_around(self, wanted: Sequence[bool]) -> Ints:
         """The name of the innermost wanted frame at or around each frame."""
         frames = self.frames
         own = frames.ranges.name[frames.order]
-        nearest = np.where(np.array([*wanted, False], bool)[own], own, -1).astype(np.int64)
-        at = frames.parents.astype(np.int64)
-        while True:  # each round looks one frame further out
-            missing = np.flatnonzero((nearest < 0) & (at >= 0))
-            if len(missing) == 0:
-                return nearest
-            outer = at[missing]
-            name = own[outer]
-            nearest[missing] = np.where(np.array([*wanted, False], bool)[name], name, -1)
-            at[missing] = frames.parents[outer]
-
-    def _forward_operators(self) -> Ints:
-        """For each operator of the backward pass, the position of its forward operator; -1."""
-        operators, links = self.operators, self.trace.backward
-        forward = np.full(len(operators.order), -1, np.int64)
-        if len(links):
-            part = operators.innermost(links.backward_thread, links.backward_ns)
-            source = operators.innermost(links.forward_thread, links.forward_ns)
-            known = (part >= 0) & (source >= 0)
-            forward[part[known]] = source[known]
-        return forward
+        named = np.where(np.array([*wanted, False], bool)[own], own, -1)
+        return frames.nearest(named, np.arange(len(own)))
 
     def places(self, threads: npt.NDArray[np.int32], times: Ints, operators: Ints) -> Places:
         """Where something came from that happened on threads at times, inside operators."""
         frame = self.frames.innermost(threads, times)
-        source, at = np.full(len(times), -1, np.int64), operators.copy()
-        while len(self.trace.backward):
-            open_ = np.flatnonzero((at >= 0) & (source < 0))
-            if len(open_) == 0:
-                break
-            source[open_] = self.forward[at[open_]]
-            at[open_] = self.operators.parents[at[open_]]
+        source = self.operators.nearest(self.forward, operators)
         linked = np.flatnonzero(source >= 0)
         origin = self.frames.innermost(
             self.operators.threads[source[linked]], self.operators.starts[source[linked]]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from .columns import Ranges
+from .columns import BackwardLinks, Ranges
 from .intervals import Ints
 
 _BLOCK = 1 << 15
@@ -26,7 +28,7 @@ class Nesting:
         self.order = np.lexsort((-ranges.end_ns, ranges.start_ns, ranges.thread))
         self.starts, self.threads = ranges.start_ns[self.order], ranges.thread[self.order]
         self.ends = ranges.end_ns[self.order]
-        self.parents, self.ends = parents_and_ends(self.starts, self.ends, self.threads)
+        self.parents, self.ends = _parents_and_ends(self.starts, self.ends, self.threads)
 
     def self_times(self) -> Ints:
         """Time of each range, in their rows, that no range nested in it covers, nanoseconds."""
@@ -45,10 +47,11 @@ class Nesting:
             threads, times: one question each.
         """
         found = np.full(len(times), -1, np.int64)
-        bounds = np.searchsorted(self.threads, np.unique(threads))
-        stops = np.searchsorted(self.threads, np.unique(threads), side="right")
+        asked_of = np.unique(threads)
+        bounds = np.searchsorted(self.threads, asked_of)
+        stops = np.searchsorted(self.threads, asked_of, side="right")
         for thread, first, stop in zip(
-            np.unique(threads).tolist(), bounds.tolist(), stops.tolist(), strict=True
+            asked_of.tolist(), bounds.tolist(), stops.tolist(), strict=True
         ):
             asked = threads == thread
             last = np.searchsorted(self.starts[first:stop], times[asked], side="right") - 1
@@ -60,8 +63,33 @@ class Nesting:
                 return found
             found[over] = self.parents[found[over]]
 
+    def nearest(self, values: npt.NDArray[Any], positions: npt.NDArray[Any]) -> Ints:
+        """For each given position (-1: none), the value of the innermost range at or around it that
+        has one; -1 if none has.
 
-def parents_and_ends(
+        Args:
+            values: of each position; below 0 where it has none.
+        """
+        found = np.full(len(positions), -1, np.int64)
+        at = positions.astype(np.int64)
+        while True:  # each round looks one range further out
+            missing = np.flatnonzero((at >= 0) & (found < 0))
+            if len(missing) == 0:
+                return found
+            found[missing] = values[at[missing]]
+            at[missing] = self.parents[at[missing]]
+
+    def forward(self, links: BackwardLinks) -> Ints:
+        """For each position of the backward pass, that of its forward operator; -1 of others."""
+        forward = np.full(len(self.order), -1, np.int64)
+        part = self.innermost(links.backward_thread, links.backward_ns)
+        source = self.innermost(links.forward_thread, links.forward_ns)
+        known = (part >= 0) & (source >= 0)
+        forward[part[known]] = source[known]
+        return forward
+
+
+def _parents_and_ends(
     starts: Ints, ends: Ints, threads: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.int32], Ints]:
     """Position of the innermost range around each range, -1 if there is none; ends that nest.

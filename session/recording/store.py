@@ -23,6 +23,8 @@ LOG = "script.log"
 MEMORY_PAGE = "memory.html"
 DEVICES = "devices.json"
 """File in the folder of a run on several devices, each of which has a run's folder below."""
+TRACE_SUFFIXES = (".json", ".json.gz")
+"""Endings of files that may be traces of torch.profiler."""
 TRACES = "traces"
 """Folder below a run's: a log directory for TensorBoard, one run per size."""
 
@@ -168,6 +170,19 @@ def write_whole(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
         raise
+
+
+def write_output(path: Path, text: str) -> None:
+    """Writes what a command was asked to write with `-o`, whole or not at all.
+
+    Raises:
+        RunError: it cannot be written; what was there before stays.
+    """
+    try:
+        write_whole(path, text.encode())
+    except OSError as error:
+        msg = f"cannot write {path}: {error.strerror or error}."
+        raise RunError(msg, "Name another file with -o.") from error
 
 
 def _unlock(lock: int | None) -> None:

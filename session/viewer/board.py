@@ -78,9 +78,8 @@ class Board:
         if kept is not None:
             return kept
         if place.entry.kind == "run":
-            with (
-                self._decoding
-            ):  # msgspec crashes where two threads decode a type for the first time
+            # msgspec crashes where two threads decode a type for the first time.
+            with self._decoding:
                 return self._keep(_run(place))
         if place.entry.kind == "devices":
             return self._keep(Shown(entry=place.entry))
@@ -94,8 +93,8 @@ class Board:
         Raises:
             UsageError: its folder is gone, or no device was measured.
         """
-        from ..flames import with_flames
         from ..report import devices_report_of, report_of
+        from ..run_traces import with_flames
 
         folder = self.folder(shown.entry.key)
         if shown.record is not None:
@@ -106,21 +105,24 @@ class Board:
             raise UsageError(f"{folder} holds no run any more.")
         return report
 
-    def pictures(self, shown: Shown) -> Anatomies | None:
+    def pictures(self, shown: Shown, report: Report | None = None) -> Anatomies | None:
         """The pictures of the steps of an entry that was read; `None` where it has none.
+
+        Args:
+            report: of a run, as `report` gives it.
 
         Raises:
             UsageError: its folder is gone.
         """
         from ...reports.builder.anatomy import of_analysis
-        from ..step_pictures import pictures_of
+        from ..run_traces import pictures_of
 
         if shown.analysis is not None:
             return of_analysis(shown.analysis, shown.anatomies)
-        if shown.record is None or shown.advice is None:
+        if shown.record is None or report is None:
             return None
         with self._reading:  # one at a time: a trace can be large
-            return pictures_of(shown.record, shown.advice, self.folder(shown.entry.key))
+            return pictures_of(report, shown.record, self.folder(shown.entry.key))
 
     def comparison(self, shown: Sequence[Shown]) -> ComparisonReport | None:
         """Two runs side by side; `None` where one of them is no run.

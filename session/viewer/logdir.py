@@ -12,9 +12,8 @@ from pathlib import Path
 import msgspec
 
 from ...records.board import Entry, TraceFile
-from ..recording.store import DEVICES, RECORD, TRACES
+from ..recording.store import DEVICES, RECORD, TRACE_SUFFIXES, TRACES
 
-TRACE_SUFFIXES = (".json", ".json.gz")
 SURE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
 """Suffixes of files by torch.profiler's own handler for TensorBoard; other JSON is looked into."""
 HEAD_BYTES = 2048

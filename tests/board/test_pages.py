@@ -14,7 +14,7 @@ from batchadvisor.reports.builder.board.compare import compare_page
 from batchadvisor.reports.builder.board.summary import Measured, summary
 from batchadvisor.reports.builder.board.traces import trace_page
 from batchadvisor.reports.html.svg import shapes
-from batchadvisor.session.analyze import analyze
+from batchadvisor.session.analyze import analyze, analyze_for_page
 
 from ..analyze import traces
 from ..reports import samples
@@ -252,7 +252,7 @@ class TestBadTraces:
         ],
     )
     def test_recorded(self, recorded, name, said):
-        page = trace_page(analyze([recorded / name], num_kernels=50, flames=True))
+        page = trace_page(analyze_for_page([recorded / name])[0])
         assert any(said in note for note in page.notes), page.notes
         text = board.show_traces(ENTRY, page, viewer=False)
         listed = [table for table in page.tables if table.title.startswith(("Kernels", "CPU op"))]
@@ -265,7 +265,7 @@ class TestBadTraces:
 
     def test_stacks_make_flame_graphs_of_the_host(self, recorded):
         path = recorded / "small/malformed_truncated_json.json.gz"
-        page = trace_page(analyze([path], flames=True))
+        page = trace_page(analyze_for_page([path])[0])
         ((name, flames),) = page.flames
         assert name in page.tables[0].rows[0].cells[0]
         assert [flame.of for flame in flames] == ["host"]

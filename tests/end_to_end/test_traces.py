@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from batchadvisor.reports.data import speedscope
-from batchadvisor.session.flames import stacks_of, with_flames
 from batchadvisor.session.report import report_of
+from batchadvisor.session.run_traces import stacks_of, with_flames
 
 from ..trace.test_flames import check_speedscope
 from .driver import LIMIT_S

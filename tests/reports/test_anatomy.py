@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from batchadvisor.advisor.advise import advise
 from batchadvisor.cli import cli
 from batchadvisor.errors import UsageError
 from batchadvisor.records import Distribution, RunRecord
@@ -22,7 +21,7 @@ from batchadvisor.reports.html.traces import render
 from batchadvisor.reports.words.anatomy import IDLE
 from batchadvisor.session.analyze import analyze_for_page
 from batchadvisor.session.report import rendered, report_of
-from batchadvisor.session.step_pictures import pictures_of
+from batchadvisor.session.run_traces import pictures_of
 from batchadvisor.session.viewer import board as board_module
 from batchadvisor.session.viewer.board import Board
 from click.testing import CliRunner
@@ -273,7 +272,7 @@ def run_folder(tmp_path):
 
 def test_the_report_of_a_run_draws_its_recommended_size(run_folder):
     folder, record, _ = run_folder
-    pictures = pictures_of(record, advise(record), folder)
+    pictures = pictures_of(report_of(record, folder), record, folder)
     (drawn,) = pictures.traces
     assert drawn.notes[0] == "Drawn are the profiled steps of size 256."
     assert [picture.title.partition(":")[0] for picture in drawn.pictures] == [
@@ -290,7 +289,7 @@ def test_of_a_job_only_the_rank_that_was_profiled_is_drawn(run_folder):
     folder, record, _ = run_folder
     job = Distribution(world_size=4, launcher="torchrun")
     record = msgspec.structs.replace(record, distribution=job)
-    (drawn,) = pictures_of(record, advise(record), folder).traces
+    (drawn,) = pictures_of(report_of(record, folder), record, folder).traces
     assert drawn.notes[1] == "Only rank 0 of 4 ranks was profiled; the others are not drawn."
 
 
@@ -301,7 +300,7 @@ def test_a_trace_that_is_gone_or_broken_is_unavailable(run_folder):
     assert "Unavailable: the trace could not be read" in text
     trace.unlink()
     text = rendered(report_of(record, folder), "HTML", (record, folder))
-    assert "is not in the run&#39;s folder any more" in text
+    assert "is not in the run&#39;s folder" in text
 
 
 def test_a_trace_outside_of_the_folder_is_not_read(run_folder):
@@ -316,7 +315,7 @@ def test_a_trace_outside_of_the_folder_is_not_read(run_folder):
     ]
     shutil.copy(trace, folder.parent / "secret.json.gz")
     record = msgspec.structs.replace(record, trials=tuple(trials))
-    (drawn,) = pictures_of(record, advise(record), folder).traces
+    (drawn,) = pictures_of(report_of(record, folder), record, folder).traces
     assert drawn.unavailable == "the trace is not in the run's folder"
 
 
@@ -367,7 +366,8 @@ def test_the_tab_shows_the_steps_of_a_run(run_folder):
     board = Board([("", folder.parent)])
     entry = next(entry for entry in board.entries() if entry.kind == "run")
     shown = board.show(entry.key)
-    tab = show_run(entry, board.report(shown), None, board.pictures(shown), viewer=False)
+    report = board.report(shown)
+    tab = show_run(entry, report, None, board.pictures(shown, report), viewer=False)
     text = rendered(report_of(record, folder), "HTML", (record, folder))
     assert section(tab) == section(text)
     assert "Drawn are the profiled steps of size 256." in section(tab)

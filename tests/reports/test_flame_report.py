@@ -68,7 +68,7 @@ class TestFlames:
         (run / NAME).unlink()
         text = page(run)
         assert '<figure class="flame"' not in text
-        assert "No flame graph: the trace is not in the run&#39;s folder any more." in text
+        assert "No flame graph: the trace is not in the run&#39;s folder." in text
         assert "<a href" not in text
 
     def test_a_trace_that_is_cut(self, run):
