@@ -85,7 +85,7 @@ def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
     live = record.observed is not None or record.command[:1] == ("batchadvisor.probe",)
     if record.state == "interrupted" and not live:
         return _resume_command(record, folder)
-    if advice.recommended is None and advice.standing == "not compared" and not live:
+    if _wants_time(record, advice) and not live:
         longer_s = max(Goal().budget_s, LONGER_BUDGET * record.goal.budget_s)
         return _resume_command(record, folder, budget_s=longer_s)
     if (folder / TRACES).exists():
@@ -95,6 +95,14 @@ def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
     if advice.recommended is None and advise(record, goal).recommended is None:
         return ""  # no goal has an answer: the findings say what to do
     return f"batchadvisor advise --goal {other} {shlex.quote(str(folder))}"
+
+
+def _wants_time(record: RunRecord, advice: Advice) -> bool:
+    """Whether the budget ended the run's own search before an answer, or before the best one."""
+    if advice.recommended is None:
+        return advice.standing == "not compared"
+    cut_short = any(finding.rule == "search.cut_short" for finding in advice.findings)
+    return cut_short and advice.goal.kind == record.goal.kind
 
 
 def _resume_command(record: RunRecord, folder: Path, budget_s: float | None = None) -> str:

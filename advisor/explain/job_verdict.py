@@ -55,7 +55,7 @@ def _communication(
 ) -> Verdict:
     evidence = [
         Evidence(
-            metric="communication not covered, mean of the ranks",
+            metric="share of the step in communication that nothing covers, mean of the ranks",
             value=round(mean, 3),
             threshold=COMMUNICATION_SHARE,
         )

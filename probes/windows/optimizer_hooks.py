@@ -70,9 +70,10 @@ def watch_graphs() -> None:
 
     @functools.wraps(native_end)
     def capture_end(self: Any) -> None:
+        steps = tuple(_captured)
+        _captured.clear()  # also where the capture failed
         native_end(self)
-        inside[self] = tuple(_captured)
-        _captured.clear()
+        inside[self] = steps
 
     @functools.wraps(native_replay)
     def replay(self: Any) -> None:

@@ -19,10 +19,9 @@ FIXED, PROPORTIONAL = 0.1, 0.9
 """Exponents of the batch size up to which a time does not grow with it, and from which it does so
 in full; and above `2 - PROPORTIONAL` it grows faster."""
 NO_INTERVAL = "Means of the profiled steps, without an interval: small changes may be noise."
-
-
 SHORT_NAME = 20
 """Letters of a name that fits over a column."""
+
 _Pair: TypeAlias = tuple[float, float]
 """Seconds and calls per step."""
 

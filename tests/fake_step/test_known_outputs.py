@@ -6,28 +6,11 @@ import torch
 from batchadvisor.probes.fake_step import faked_count, known_outputs
 from batchadvisor.probes.fake_step.known_outputs import KnownOutputs
 from batchadvisor.records import Variant
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .small_models import faked, made
 from .test_what_ifs import Looked
 
 aten = torch.ops.aten
-
-
-class Counted(FakeTensorMode):
-    """Knows how many operations it was asked for."""
-
-    asked = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.asked += 1
-        return super().__torch_dispatch__(func, types, args, kwargs or {})
-
-
-@pytest.fixture
-def mode():
-    with Counted() as fakes:
-        yield fakes
 
 
 def never(monkeypatch):

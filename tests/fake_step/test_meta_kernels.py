@@ -3,26 +3,9 @@
 import pytest
 import torch
 from batchadvisor.probes.fake_step.known_outputs import KnownOutputs
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 aten = torch.ops.aten
 HALF = torch.float16
-
-
-class Counted(FakeTensorMode):
-    """Knows how many operations it was asked for."""
-
-    asked = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.asked += 1
-        return super().__torch_dispatch__(func, types, args, kwargs or {})
-
-
-@pytest.fixture
-def mode():
-    with Counted() as fakes:
-        yield fakes
 
 
 def pictures(samples, channels, dtype=torch.float32, layout=torch.contiguous_format):

@@ -30,12 +30,6 @@ PATHS = """(view) => Array.from(view.querySelectorAll(".a-blocks path"), (path) 
 
 
 @pytest.fixture(scope="module")
-def window():
-    with needs.window() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """One small step, a merged one beside others, and ranks where the recorded traces are."""
     import json

@@ -27,12 +27,6 @@ WIDTHS = (380, 1600)
 
 
 @pytest.fixture(scope="module")
-def window():
-    with needs.window() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """The README's run on a CPU, the synthetic GPU, a comparison, eight synthetic GPUs."""
     folder = tmp_path_factory.mktemp("pages")

@@ -21,12 +21,6 @@ FIGURES = {"run": "mem-step_memory_128", "refused": "m-step_memory_256", "fits":
 
 
 @pytest.fixture(scope="module")
-def window():
-    with needs.window() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     record, advice = samples.cpu()[:2]
     known = explained(

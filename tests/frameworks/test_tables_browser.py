@@ -27,12 +27,6 @@ MANY = [
 
 
 @pytest.fixture(scope="module")
-def window():
-    with needs.window() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def path(tmp_path_factory):
     """A run with 23 kernels, 20 of them with long names, and stacks."""
     run = planted(tmp_path_factory.mktemp("tables") / "run", PLANTED + MANY)

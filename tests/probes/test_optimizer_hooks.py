@@ -77,11 +77,15 @@ class TestCudaGraphs:
         captures = []
 
         class Graph:
+            breaks = False
+
             def capture_begin(self):
                 captures.append(self)
 
             def capture_end(self):
                 captures.pop()
+                if self.breaks:
+                    raise RuntimeError("the capture failed")
 
             def replay(self):
                 heard.append("replayed")
@@ -106,6 +110,19 @@ class TestCudaGraphs:
         assert heard == ["begins", "replayed", "made"] * 2
         step()
         assert heard[6:] == ["begins", "made"]
+
+    def test_a_capture_that_fails_leaves_no_step_to_the_next_graph(self, graph):
+        graph, heard = graph
+        graph.breaks = True
+        graph.capture_begin()
+        step()
+        with pytest.raises(RuntimeError, match="the capture failed"):
+            graph.capture_end()
+        other = type(graph)()
+        other.capture_begin()
+        other.capture_end()
+        other.replay()
+        assert heard == ["replayed"]
 
     def test_a_graph_without_a_step_tells_of_none(self, graph):
         graph, heard = graph

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.measured.thresholds import BUDGET_SPENT
 from batchadvisor.records import Distribution, FileTouched, Goal, RankInfo, RunRecord, ScriptInfo
 from batchadvisor.session.answer import discovery_text, next_command
 
@@ -79,6 +80,25 @@ def test_no_command_goes_on_with_a_live_function():
     )
     command = next_command(record, advise(record), Path("out"))
     assert command == "batchadvisor advise --goal memory out"
+
+
+def test_a_search_that_the_budget_ended_goes_on_with_a_larger_one():
+    """Where the answer says that other sizes may be better, the next command looks for them."""
+    record = record_of(
+        [trial_of(8, 0.1, peak=1e9), trial_of(32, 0.2, peak=2e9)],
+        stop_reason=BUDGET_SPENT,
+        command=("batchadvisor", "run", "--budget", "30s", "train.py"),
+        script=ScriptInfo(path="train.py"),
+        goal=Goal(budget_s=30.0),
+    )
+    advice = advise(record)
+    assert "search.cut_short" in {finding.rule for finding in advice.findings}
+    command = next_command(record, advice, Path("out"))
+    assert command == "batchadvisor run --resume out --budget 120s train.py"
+    other = advise(record, Goal(kind="memory", budget_s=30.0))
+    assert next_command(record, other, Path("out")) != command
+    whole = msgspec.structs.replace(record, stop_reason="done")
+    assert "--resume" not in next_command(whole, advise(whole), Path("out"))
 
 
 @pytest.mark.parametrize("kind", ["knee", "memory"])
