@@ -22,7 +22,7 @@ import synthetic_records
 from batchadvisor.advisor.advise import advise
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.html.page import render
-from playwright.sync_api import sync_playwright
+from painted import painted
 
 HERE = Path(__file__).parent
 MAX_KB = 400
@@ -38,7 +38,6 @@ DRAW_ALL = """() => {
   }
   return performance.now() - begin;
 }"""
-PAINT = """() => Math.max(...performance.getEntriesByType("paint").map((one) => one.startTime))"""
 
 
 def page(num_sizes: int, num_gpus: int) -> tuple[str, float]:
@@ -58,17 +57,9 @@ def page(num_sizes: int, num_gpus: int) -> tuple[str, float]:
 
 def drawn(path: Path, chromium: str) -> tuple[float, float, int]:
     """Milliseconds to the first paint, to all live charts, and the number of charts."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        context = browser.new_context(offline=True, viewport={"width": 1600, "height": 1000})
-        tab = context.new_page()
-        tab.goto(path.as_uri())
-        while not tab.evaluate("performance.getEntriesByType('paint').length"):
-            time.sleep(0.02)  # the page's policy forbids what Playwright would wait with
-        paint = tab.evaluate(PAINT)
+    with painted(path, chromium, 1600) as (tab, paint):
         live = tab.evaluate(DRAW_ALL)
         charts = tab.locator("figure.chart.on .uplot canvas").count()
-        browser.close()
     return paint, live, charts
 
 

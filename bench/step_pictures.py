@@ -24,12 +24,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from painted import painted
 from trace_reader import TRACE, enlarge
 
 HERE = Path(__file__).parent
 MAX_KB, MAX_TIMES, MAX_OPEN_MS = 300, 2.0, 1000
-PAINT = """() => Math.max(...performance.getEntriesByType("paint").map((one) => one.startTime))"""
 READ = (
     "import sys; from batchadvisor.probes.trace.reader import read_trace; read_trace(sys.argv[1])"
 )
@@ -75,15 +74,8 @@ def seconds(command: list[str]) -> tuple[float, float]:
 
 def opened(path: Path, chromium: str) -> float:
     """Milliseconds until the page is painted."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        tab = browser.new_context(offline=True, viewport={"width": 1440, "height": 1000}).new_page()
-        tab.goto(path.as_uri())
-        while not tab.evaluate("performance.getEntriesByType('paint').length"):
-            time.sleep(0.02)
-        paint = tab.evaluate(PAINT)
-        browser.close()
-    return float(paint)
+    with painted(path, chromium, 1440) as (_, paint_ms):
+        return paint_ms
 
 
 def page_of(trace: Path, page: Path) -> list[str]:
