@@ -221,6 +221,7 @@ for x, y in DataLoader(data, batch_size=16, pin_memory=True):
 LARGER = "kernel_us = 100\nmemory_mib = 2048\nbandwidth_gb_s = 500\nfp32_tflops = 4\n"
 
 
+@pytest.mark.alone  # its step is compared with a bare loop of another moment
 def test_a_run_of_a_convolutional_network(machine, tmp_path):
     gpu = machine(LARGER)
     (tmp_path / "train.py").write_text(SCRIPT)
