@@ -4,6 +4,7 @@
     python bench/regret.py --conditions quiet --scripts gan,cnn
     python bench/regret.py --resume bench/results/regret_....json
     python bench/regret.py --resume bench/results/regret_....json --page   # the pages again
+    python bench/regret.py --device cuda --clones DIR --conditions quiet --passes 2
 
 The truth is no measurement of batchadvisor: each size of a grid runs the script by itself, as a
 user would start it, and only the moments at which its optimizer stepped are written down. The
@@ -35,7 +36,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import loads
-from common import EXAMPLES, HERE, RESULTS, Results, header, say, scratch_folder, table
+from common import EXAMPLES, HERE, RESULTS, Results, header, say, scratch_folder, slug, table
 from public_copies import without_paths
 from stamped import read_stamps
 
@@ -44,6 +45,12 @@ CONDITIONS = {"quiet": 0, "busy1": 1, "busy3": 3, "busy6": 6}
 """So many busy processes beside a run; two cores are full with two."""
 START_S = 0.5
 """Steps of the first half second are left out: memory and threads are new."""
+GPU_START_S = 1.5
+"""The same on a GPU, where libraries choose their kernels as well."""
+GPU_LIMIT_S = 20.0
+"""A size that takes longer than this to begin has no rate."""
+AHEAD = 3
+"""So many processes of a GPU's sizes are there at a time; those that wait use no time of it."""
 NO_WORSE = 0.03
 """Beside others the recommended size may be so much slower than the script's own, no more."""
 NEAR = 0.7
@@ -61,6 +68,8 @@ class Script(NamedTuple):
         sizes: the grid of the truth.
         door: `loader`, or `template` where no loader can be steered.
         batches: that one step of an optimizer takes; half of one where two optimizers step.
+        device: on which the script trains.
+        cloned: whether the path is one below the folder of clones, and the script runs in its own.
     """
 
     path: Path
@@ -70,14 +79,20 @@ class Script(NamedTuple):
     door: str = "loader"
     option: str = "--batch-size"
     batches: float = 1.0
+    device: str = "cpu"
+    cloned: bool = False
 
 
-def _kind(kind: str, own: int, most: int, workers: int = 0, batches: float = 1.0) -> Script:
+def _kind(
+    kind: str, own: int, most: int, workers: int = 0, *, batches: float = 1.0, device: str = "cpu"
+) -> Script:
     words = ("--kind", kind, "--workers", str(workers), "--batch-size", str(own))
+    words += ("--device", device)
     sizes = [own]
     while sizes[-1] < most:
-        sizes.append(2 * sizes[-1])
-    return Script(TRAINING, words, own, (max(1, own // 4), *sizes), batches=batches)
+        # A GPU's grid goes farther, and each size starts a process that takes seconds.
+        sizes.append((2 if device == "cpu" else 4) * sizes[-1])
+    return Script(TRAINING, words, own, (max(1, own // 4), *sizes), batches=batches, device=device)
 
 
 SCRIPTS = {
@@ -108,22 +123,68 @@ SCRIPTS = {
         "--batch_size",
         batches=2.0,
     ),
+    "cnn, 4 workers, GPU": _kind("cnn", 16, 4096, workers=4, device="cuda"),
+    "gan, 2 workers, GPU": _kind("gan", 32, 8192, workers=2, batches=0.5, device="cuda"),
+    "deep, GPU": _kind("deep", 32, 8192, device="cuda"),
+    "char_gpt, GPU": Script(
+        EXAMPLES / "char_gpt.py", (), 8, (2, 8, 32, 128, 512, 1024), device="cuda"
+    ),
+    "pytorch/examples dcgan, GPU": Script(
+        Path("examples/dcgan/main.py"),
+        ("--dataset", "fake", "--accel"),
+        64,
+        (16, 64, 256, 1024),
+        option="--batchSize",
+        batches=0.5,
+        device="cuda",
+        cloned=True,
+    ),
+    "karpathy/nanoGPT, GPU": Script(
+        Path("nanoGPT/train.py"),
+        ("config/train_shakespeare_char.py", "--compile=False", "--eval_iters=1"),
+        64,
+        (16, 64, 256, 512),
+        option="--batch_size",
+        device="cuda",
+        cloned=True,
+    ),
 }
 
 
 # the truth -----------------------------------------------------------------------------------
 
 
+def started(script: Script, size: int, seconds: float, folder: Path) -> subprocess.Popen[bytes]:
+    """The script by itself at a size; on a GPU it waits for a file `go` in that folder."""
+    word = f"{script.option}={size}"
+    told = {"BENCH_STAMPS": str(folder / "stamps")}
+    if script.device != "cpu":
+        told |= {"BENCH_SPAN": f"{GPU_START_S},{seconds}", "BENCH_GO": str(folder / "go")}
+    return subprocess.Popen(
+        [sys.executable, str(HERE / "stamped.py"), str(script.path), *script.words, word],
+        env={**os.environ, **told}, start_new_session=True, cwd=place_of(script, folder),
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def place_of(script: Script, folder: Path) -> Path:
+    """Where the script runs: a clone's has files beside it."""
+    return script.path.parent if script.cloned else folder
+
+
+def killed(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process and those that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
 def samples_per_s(script: Script, size: int, seconds: float) -> float | None:
     """Samples per second of the script by itself; `None` where it did not step."""
-    with scratch_folder() as folder:
-        stamps = Path(folder) / "stamps"
-        word = f"{script.option}={size}"
-        process = subprocess.Popen(
-            [sys.executable, str(HERE / "stamped.py"), str(script.path), *script.words, word],
-            env={**os.environ, "BENCH_STAMPS": str(stamps)}, start_new_session=True, cwd=folder,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+    with scratch_folder() as name:
+        folder = Path(name)
+        stamps = folder / "stamps"
+        process = started(script, size, seconds, folder)
         try:
             latest = time.monotonic() + 60 + seconds
             while process.poll() is None and time.monotonic() < latest:
@@ -132,9 +193,7 @@ def samples_per_s(script: Script, size: int, seconds: float) -> float | None:
                 if len(moments) > 6 and moments[-1] - moments[0] > START_S + seconds:
                     break
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            killed(process)
         moments = read_stamps(stamps)
     usual = [moment for moment in moments if moment - moments[0] > START_S]
     per_step = size * script.batches
@@ -143,11 +202,37 @@ def samples_per_s(script: Script, size: int, seconds: float) -> float | None:
     return (len(usual) - 1) * per_step / (usual[-1] - usual[0])
 
 
+def on_gpu(script: Script, order: list[int], seconds: float) -> dict[str, float | None]:
+    """Samples per second at each size. While one runs, the next one loads torch."""
+    rates: dict[str, float | None] = {}
+    with scratch_folder() as name, contextlib.ExitStack() as ends:
+        folders = {size: Path(name) / str(size) for size in order}
+        processes = {}
+        for place, size in enumerate(order):
+            for other in order[place : place + AHEAD]:
+                if other not in processes:
+                    folders[other].mkdir()
+                    processes[other] = started(script, other, seconds, folders[other])
+                    ends.callback(killed, processes[other])
+            (folders[size] / "go").touch()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                processes[size].wait(GPU_LIMIT_S + seconds)
+            killed(processes[size])
+            told = read_stamps(folders[size] / "stamps")
+            rates[str(size)] = None
+            if len(told) == 3:
+                begun_s, steps, ended_s = told
+                rates[str(size)] = steps * size * script.batches / (ended_s - begun_s)
+    return rates
+
+
 def one_pass(script: Script, sizes: list[int], seconds: float, seed: int) -> dict[str, Any]:
     """Each size once, in an order of its own."""
     order = list(sizes)
     random.Random(seed).shuffle(order)
     load = os.getloadavg()[0]
+    if script.device != "cpu":
+        return {"load": load, "rates": on_gpu(script, order, seconds)}
     return {"load": load, "rates": {str(n): samples_per_s(script, n, seconds) for n in order}}
 
 
@@ -176,16 +261,22 @@ def regret_of(row: dict[str, Any], size: int) -> float:
 # one run -------------------------------------------------------------------------------------
 
 
-def one_run(script: Script, budget_s: float, busy: int) -> dict[str, Any]:
-    """`batchadvisor run` as a user types it, with its answer as JSON."""
+def one_run(script: Script, budget_s: float, busy: int, kept: Path | None) -> dict[str, Any]:
+    """`batchadvisor run` as a user types it, with its answer as JSON.
+
+    Args:
+        kept: where the run's folder stays; `None` removes it.
+    """
     with scratch_folder() as folder, loads.neighbours(busy):
         command = [sys.executable, "-m", "batchadvisor", "run", "--json", "--quiet"]
-        command += ["--device", "cpu", "--budget", f"{budget_s:g}s", "-o", f"{folder}/run"]
+        command += ["--device", script.device, "--budget", f"{budget_s:g}s"]
+        command += ["-o", str(kept or f"{folder}/run")]
         command += [str(script.path), *script.words]
         if script.door == "template":
             command.append(f"{script.option}={{batch_size}}")
         started = time.monotonic()
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+        where = place_of(script, Path(folder))
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=where)
         row: dict[str, Any] = {"wall_s": time.monotonic() - started, "exit_code": done.returncode}
     if not done.stdout:
         return row | {"error": (done.stderr.strip().splitlines() or ["no output"])[-1]}
@@ -243,6 +334,8 @@ def measure_all(options: argparse.Namespace, results: Results) -> None:
     results.data["budget_s"] = options.budget
     for name in options.scripts:
         script = SCRIPTS[name]
+        if script.cloned:
+            script = script._replace(path=options.clones.resolve() / script.path)
         row = rows.setdefault(name, {"own": script.own, "passes": [], "runs": {}})
         grid = list(script.sizes)
         if not row["passes"]:
@@ -250,7 +343,12 @@ def measure_all(options: argparse.Namespace, results: Results) -> None:
             results.save()
         missing = [kind for kind in options.conditions if kind not in row["runs"]]
         for kind in missing:
-            row["runs"][kind] = one_run(script, options.budget, CONDITIONS[kind])
+            row["runs"][kind] = one_run(
+                script,
+                options.budget,
+                CONDITIONS[kind],
+                options.keep and options.keep.resolve() / slug(f"{name} {kind}"),
+            )
             results.save()
         found = {run.get("recommended") for run in row["runs"].values()} - {None}
         while len(row["passes"]) < options.passes or not found <= truth_of(row).keys():
@@ -396,6 +494,8 @@ def main() -> None:
     )
     parser.add_argument("--conditions", default=",".join(CONDITIONS), help="(%(default)s)")
     parser.add_argument("--scripts", default="", help="a part, separated by semicolons (all)")
+    parser.add_argument("--device", default="cpu", help="on which scripts train (%(default)s)")
+    parser.add_argument("--clones", type=Path, help="folder of repositories, for scripts of these")
     parser.add_argument("--budget", type=float, default=30.0, help="of a run (%(default)s s)")
     parser.add_argument(
         "--seconds", type=float, default=1.5, help="of a size's truth (%(default)s)"
@@ -405,13 +505,19 @@ def main() -> None:
     )
     parser.add_argument("--resume", type=Path, help="results of an earlier part, as JSON")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
+    parser.add_argument("--keep", type=Path, help="folder in which the runs stay")
     parser.add_argument("--no-results", action="store_true", help="print only")
     parser.add_argument("--page", action="store_true", help="only write the pages, of --resume")
     options = parser.parse_args()
     options.conditions = options.conditions.split(",")
-    options.scripts = [name.strip() for name in options.scripts.split(";") if name] or list(SCRIPTS)
-    if not set(options.conditions) <= set(CONDITIONS) or not set(options.scripts) <= set(SCRIPTS):
-        parser.error(f"conditions: {', '.join(CONDITIONS)}; scripts: {'; '.join(SCRIPTS)}")
+    known = [
+        name
+        for name, script in SCRIPTS.items()
+        if script.device == options.device and (options.clones or not script.cloned)
+    ]
+    options.scripts = [name.strip() for name in options.scripts.split(";") if name] or known
+    if not set(options.conditions) <= set(CONDITIONS) or not set(options.scripts) <= set(known):
+        parser.error(f"conditions: {', '.join(CONDITIONS)}; scripts: {'; '.join(known)}")
     if options.page:
         if options.resume is None:
             parser.error("--page needs the results: --resume FILE")

@@ -19,7 +19,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--kind", required=True)
 parser.add_argument("--batch-size", type=int, default=16)
 parser.add_argument("--workers", type=int, default=0)
+parser.add_argument("--device", default="cpu")
 args = parser.parse_args()
+device = torch.device(args.device)
 torch.manual_seed(0)
 
 
@@ -97,6 +99,8 @@ def train_gan() -> None:
     """Two networks that step in turn, under autocast."""
     generator = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 1024), nn.Tanh())
     critic = nn.Sequential(nn.Linear(1024, 512), nn.LeakyReLU(0.2), nn.Linear(512, 1))
+    generator.to(device)
+    critic.to(device)
     of_generator = torch.optim.Adam(generator.parameters(), 2e-4)
     of_critic = torch.optim.Adam(critic.parameters(), 2e-4)
     loss = nn.BCEWithLogitsLoss()
@@ -104,16 +108,18 @@ def train_gan() -> None:
         Samples(200_000, 1024), args.batch_size, shuffle=True, num_workers=args.workers
     )
     for _ in range(100):
-        for real, _ in loader:
-            ones, zeros = torch.ones(len(real), 1), torch.zeros(len(real), 1)
-            with torch.autocast("cpu", torch.bfloat16):
-                made = generator(torch.randn(len(real), 64))
+        for batch, _ in loader:
+            real = batch.to(device)
+            ones = torch.ones(len(real), 1, device=device)
+            zeros = torch.zeros(len(real), 1, device=device)
+            with torch.autocast(device.type, torch.bfloat16):
+                made = generator(torch.randn(len(real), 64, device=device))
                 of_critic.zero_grad()
                 found = critic(made.detach())
                 wrong = loss(critic(real), ones) + loss(found, zeros)
             wrong.backward()
             of_critic.step()
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast(device.type, torch.bfloat16):
                 of_generator.zero_grad()
                 fooled = loss(critic(made), ones)
             fooled.backward()
@@ -123,13 +129,15 @@ def train_gan() -> None:
 def train() -> None:
     """One network."""
     model, samples = KINDS[args.kind]()
+    model.to(device)
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     loss = nn.CrossEntropyLoss()
     loader = DataLoader(samples, args.batch_size, shuffle=True, num_workers=args.workers)
     every = 4 if args.kind == "accumulating" else 1
     kept = []
     for _ in range(100):
-        for number, (x, y) in enumerate(loader):
+        for number, batch in enumerate(loader):
+            x, y = (each.to(device) for each in batch)
             value = loss(model(x), y) / every
             value.backward()
             if number % every == every - 1:
