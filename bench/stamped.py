@@ -7,7 +7,7 @@ BENCH_NUM_STEPS the process ends after so many steps. With BENCH_SPAN=FROM,FOR (
 first step) two moments alone are noted, at each of which the GPU had done all that it was given,
 and between them the number of steps, as a time; the process ends with the second.
 
-With BENCH_GO=FILE the script begins when that file exists: torch is loaded by then.
+With BENCH_GO=FILE the script begins when that file exists; FILE.ready says that torch is loaded.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ def main() -> None:
     register_optimizer_step_post_hook(spanned(stamps, span) if span else stepped)
     if go := os.environ.get("BENCH_GO"):
         torch.zeros(1, device="cuda" if torch.cuda.is_available() else "cpu")
+        Path(go + ".ready").touch()
         while not Path(go).exists():
             time.sleep(0.02)
     sys.argv = sys.argv[1:]
