@@ -124,7 +124,8 @@ class TestOnTorch:
             "model.compile('sgd', 'mse')\n"
             "model.fit(DataLoader(data, batch_size=10), epochs=9)\n"
         )
-        words = ("--sizes", "8,64", "--budget", "10s", "keras_mlp.py")
+        # Time for two processes that import Keras beside two lanes of other tests.
+        words = ("--sizes", "8,64", "--budget", "40s", "keras_mlp.py")
         done = run("run", *OPTIONS, *words, folder=tmp_path)
         assert done.code == 0, done
         discovery = done.record.discovery

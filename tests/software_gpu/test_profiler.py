@@ -7,7 +7,7 @@ import pytest
 from batchadvisor.probes.trace.summary import summarise
 
 pytestmark = pytest.mark.gpu_build
-SMS, THREADS_OF_SM, BLOCK = 100, 2048, 128
+SMS, THREADS_OF_SM, BLOCK, KERNEL_US = 100, 2048, 128, 2000
 SLOW_CARD = """
 sms = 100
 kernel_us = 2000
@@ -101,13 +101,28 @@ def test_all_that_was_launched_is_in_the_trace_once(machine, tmp_path):
     assert {operators[add["args"]["External id"]] for add in adds} == {"aten::add_"}
 
 
+def planted_busy_pct(path, numbers):
+    """Ten kernels' planted time a step, over the time that these steps really took.
+
+    40 % where the host launches as it is told to; beside other processes it comes late.
+    """
+    spans = {
+        event["name"]: (event["ts"], event["ts"] + event["dur"])
+        for event in of_kind(events(path), "user_annotation")
+        if event["name"].startswith("ProfilerStep#")
+    }
+    begin, end = spans[f"ProfilerStep#{numbers[0]}"][0], spans[f"ProfilerStep#{numbers[-1]}"][1]
+    return 100 * len(numbers) * 10 * KERNEL_US / (end - begin)
+
+
 @pytest.mark.parametrize("blocks", [50, 400])
 def test_metrics_are_what_was_planted(machine, tmp_path, blocks):
     machine(SLOW_CARD).script(STEPS, blocks, 6, "trace.json")
     profile = summarise(tmp_path / "trace.json", "trace.json")
-    assert profile.busy_pct == pytest.approx(100 * 2 / 5, abs=2)
+    busy = planted_busy_pct(tmp_path / "trace.json", range(6))
+    assert profile.busy_pct == pytest.approx(busy, abs=1)
     share = min(1, blocks / SMS)
-    assert profile.sm_efficiency_pct == pytest.approx(share * 100 * 2 / 5, abs=2)
+    assert profile.sm_efficiency_pct == pytest.approx(share * busy, abs=1)
     occupancy = 100 * blocks / SMS * BLOCK / THREADS_OF_SM
     assert profile.occupancy_pct == pytest.approx(occupancy, abs=2)
     assert profile.num_steps == 6
@@ -123,7 +138,8 @@ def test_kernels_that_were_lost_at_the_start_are_told(machine, tmp_path):
     (said,) = profile.left_out
     assert said.startswith("steps 0, 1: ")
     assert "12 of 20 launches" in said
-    assert profile.busy_pct == pytest.approx(40, abs=2)
+    busy = planted_busy_pct(tmp_path / "trace.json", range(2, 6))
+    assert profile.busy_pct == pytest.approx(busy, abs=1)
 
 
 def test_kernels_that_were_lost_everywhere_forbid_a_verdict(machine, tmp_path):
