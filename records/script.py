@@ -87,6 +87,9 @@ class LoaderInfo(Record, frozen=True, kw_only=True):
         num_units: of the axis, in all samples together; `None` if unknown, or where samples are
             counted.
         longest: sample, in units of the axis; `None` as above.
+        persistent_workers: its processes live on from epoch to epoch.
+        start_s: seconds from asking for its first iterator to the first batch, of the script's own
+            size; `None` where it was not seen.
     """
 
     ordinal: int
@@ -110,6 +113,8 @@ class LoaderInfo(Record, frozen=True, kw_only=True):
     num_units: int | None = None
     longest: int | None = None
     num_drawn: int | None = None
+    persistent_workers: bool = False
+    start_s: float | None = None
 
     @property
     def size_name(self) -> str:

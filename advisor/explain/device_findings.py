@@ -10,6 +10,8 @@ from .ratios import rate_name
 
 SCATTERED_SHARE = 0.10
 """Reserved memory above what was ever used in it, as a share of the capacity, that is named."""
+STARTS_SHARE = 0.20
+"""Of the time of an epoch's steps; below it, workers that start once for all do not show."""
 HAS_EXPANDABLE = "expandable segments"
 """Stands in a memory's source where the allocator has them already."""
 _ALLOW_CUPTI = (
@@ -79,6 +81,38 @@ def shared_core(measurements: Measurements) -> list[Finding]:
                 "    os.sched_setaffinity(0, range(os.cpu_count()))",
                 "DataLoader(..., worker_init_fn=on_all_cores)",
             ),
+        )
+    ]
+
+
+def workers_start(measurements: Measurements, batch_size: int) -> list[Finding]:
+    """Data workers that every epoch starts anew, for a large part of its time."""
+    discovery = measurements.record.discovery
+    loader = discovery.primary if discovery is not None and discovery.loaders else None
+    trial, num_samples = measurements.best_timed.get(batch_size), measurements.epoch_samples
+    if loader is None or not loader.num_workers or loader.persistent_workers:
+        return []
+    if loader.start_s is None or not num_samples or trial is None or trial.samples_per_s is None:
+        return []
+    steps_s = num_samples * trial.arrived_share / trial.samples_per_s.median
+    if loader.start_s < STARTS_SHARE * steps_s:
+        return []
+    workers = "its worker" if loader.num_workers == 1 else f"its {loader.num_workers} workers"
+    return [
+        Finding(
+            rule="workers.start",
+            severity="warning",
+            message=f"each epoch starts {workers} anew: the first batch came after "
+            f"{loader.start_s:.2g} s, and the steps of an epoch at batch {batch_size} take "
+            f"{steps_s:.2g} s. Samples per second are those of steps: an epoch has fewer",
+            evidence=(
+                Evidence(
+                    metric="from the iterator to its first batch, s",
+                    value=round(loader.start_s, 3),
+                    threshold=round(STARTS_SHARE * steps_s, 3),
+                ),
+            ),
+            remedy="persistent_workers=True keeps them from epoch to epoch.",
         )
     ]
 

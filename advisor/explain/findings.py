@@ -39,6 +39,7 @@ def findings_of(
         findings += batch_findings.beyond_index(measurements, batch_size)
         findings += _disagreement(measurements, batch_size)
         findings += token_findings.padding(measurements, batch_size)
+        findings += device_findings.workers_start(measurements, batch_size)
         findings += device_findings.retries(measurements, batch_size)
         findings += device_findings.retries_above(measurements, batch_size)
         findings += device_findings.scattered(measurements, batch_size)

@@ -8,10 +8,13 @@ that is as long. Its epochs end, and windows go on in the next.
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import Any
 
 _GIVEN = "_batchadvisor_given"
 """Attribute of the script's iterator: batches that it gave in this epoch."""
+_MADE = "_batchadvisor_made_s"
+"""Another: when it was made."""
 AT_THE_END = 4
 """A script that fails at most so many batches beyond an epoch's end fails because of the end;
 batches fetched ahead of their steps are among them."""
@@ -22,6 +25,8 @@ class Epochs:
 
     Attributes:
         end: they end after as many batches as the script's own have.
+        start_s: seconds from asking for the loader's first iterator to its first batch: so long its
+            processes took to start, and one of them to make a batch of the script's own size.
     """
 
     def __init__(self, *, end: bool) -> None:
@@ -31,6 +36,21 @@ class Epochs:
         self._has_ended = False
         self._usual: dict[int | None, int] = {}
         self._num_fewer = 0
+        self.start_s: float | None = None
+        self._starts = False
+
+    def asked(self, iterator: Any) -> None:
+        """The script asks this iterator for a batch, the first one if it was just made."""
+        made_s = iterator.__dict__.pop(_MADE, None)
+        self._starts = made_s is not None and self.start_s is None
+        if self._starts:
+            self.start_s = time.perf_counter() - made_s
+
+    def waited(self, seconds: float) -> None:
+        """It gave one of the script's own after so long."""
+        if self._starts and self.start_s is not None:
+            self.start_s += seconds
+        self._starts = False
 
     def look(self, loader: Any) -> None:
         """Takes the length of an epoch, while the loader has the script's own size."""
@@ -40,7 +60,7 @@ class Epochs:
 
     def go_on_as(self, other: Epochs) -> None:
         """The loader takes the place of another, made for an epoch of its own."""
-        self.end, self._length = other.end, other._length
+        self.end, self._length, self.start_s = other.end, other._length, other.start_s
         self._has_ended, self._usual = other._has_ended, other._usual
 
     def is_over(self, iterator: Any) -> bool:
@@ -83,6 +103,11 @@ class Epochs:
     def just_past(self) -> bool:
         """Whether it did so a few batches ago."""
         return self.is_past and self._given <= (self._length or 0) + AT_THE_END
+
+
+def made(iterator: Any) -> None:
+    """The script made this iterator now."""
+    iterator.__dict__[_MADE] = time.perf_counter()
 
 
 def began_anew(iterator: Any) -> None:

@@ -45,6 +45,7 @@ def facts_of(loader: DataLoader[Any] | None, seen: int | None) -> dict[str, Any]
         "num_samples": samples_of(loader),
         "drop_last": drops_last(loader, seen),
         "num_workers": loader.num_workers,
+        "persistent_workers": bool(loader.persistent_workers),
         "sampler": sampler_name(loader),
         **sharing_of(loader),
         **bound_of(loader),

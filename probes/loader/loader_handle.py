@@ -6,6 +6,7 @@ loader yields batches of any size, for ever: its sampler is started again when i
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -204,6 +205,7 @@ class LoaderHandle:
             steered=steered,
             trains=self.trains,
             source=self.source,
+            start_s=self.epochs.start_s,
             **budget_facts(self.budget, self.sample_lengths if self.budget else None),
             **facts_of(loader, self.native),
         )
@@ -254,7 +256,9 @@ class LoaderHandle:
         inner = iterator.__dict__.get("_batchadvisor_inner", iterator)
         if self.asked is None:
             self.epochs.look(self._loader())
+            begun_s = time.perf_counter()
             batch = native_next(inner)
+            self.epochs.waited(time.perf_counter() - begun_s)
             self.epochs.gave(iterator)
             self._note(batch, pop_issue(inner))
             return batch

@@ -21,7 +21,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..doors.protocols import ScriptDoor
 from ..loader.compiled_modules import watch_compile
-from ..loader.epochs import began_anew
+from ..loader.epochs import began_anew, made
 from ..loader.remade_samplers import remember
 from ..windows.optimizer_hooks import is_captured, listen, watch_graphs
 from .saves import silence_saves
@@ -79,6 +79,7 @@ def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
             self.__dict__["_batchadvisor_handle"] = door.watch.handle_of(loader)
             # `for batch in DataLoader(...)` keeps the iterator alone; we still ask the loader.
             self.__dict__["_batchadvisor_loader"] = loader
+            made(self)
         native_iterator_init(self, loader)
 
     @functools.wraps(native_next)
@@ -87,6 +88,7 @@ def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
         # A forked data worker may read from a loader of its own.
         if handle is None or os.getpid() != pid:
             return native_next(self)
+        handle.epochs.asked(self)
         if not door.in_control:
             hold()
         _tell_of_update(door)

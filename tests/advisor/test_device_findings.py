@@ -108,3 +108,24 @@ def test_workers_on_fewer_cores_than_there_were(at_start, workers, in_workers, f
     record = msgspec.structs.replace(record, discovery=discovery)
     found = findings_of(Measurements.of(record), 64, None, None)
     assert ("workers.share_cores" in {finding.rule for finding in found}) is fires
+
+
+@pytest.mark.parametrize(
+    ("start_s", "workers", "persistent", "fires"),
+    [(2.0, 2, False, True), (2.0, 2, True, False), (2.0, 0, False, False), (0.1, 2, False, False),
+     (None, 2, False, False)],
+)  # fmt: skip
+def test_workers_that_each_epoch_starts_anew(start_s, workers, persistent, fires):
+    record = record_of((trial_of(64, 0.1),))
+    primary = msgspec.structs.replace(
+        record.discovery.primary, num_samples=640, num_workers=workers,
+        persistent_workers=persistent, start_s=start_s,
+    )  # fmt: skip
+    discovery = msgspec.structs.replace(record.discovery, loaders=(primary,))
+    record = msgspec.structs.replace(record, discovery=discovery)
+    found = findings_of(Measurements.of(record), 64, None, None)
+    named = {finding.rule: finding for finding in found}
+    assert ("workers.start" in named) is fires
+    if fires:
+        said = named["workers.start"].message
+        assert "2 s, and the steps of an epoch at batch 64 take 1 s" in said
