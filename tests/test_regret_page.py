@@ -13,7 +13,11 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 import regret  # noqa: E402
 
-RAW = sorted((ROOT / "bench" / "results").glob("regret_*.json"))
+RAW = [
+    path
+    for path in sorted((ROOT / "bench" / "results").glob("regret_*.json"))
+    if "cores" in path.name  # of a processor; a GPU's have a table of their own
+]
 
 
 def between(text, name):

@@ -11,7 +11,7 @@ from .ratios import rate_name
 SCATTERED_SHARE = 0.10
 """Reserved memory above what was ever used in it, as a share of the capacity, that is named."""
 STARTS_SHARE = 0.20
-"""Of the time of an epoch's steps; below it, workers that start once for all do not show."""
+"""A start of workers that takes a smaller part of an epoch's steps is not named."""
 HAS_EXPANDABLE = "expandable segments"
 """Stands in a memory's source where the allocator has them already."""
 _ALLOW_CUPTI = (
@@ -129,7 +129,7 @@ def retries(measurements: Measurements, batch_size: int) -> list[Finding]:
             rule="memory.retries",
             severity="warning",
             message=f"the allocator flushed its cache {num} times at this size: memory is "
-            "too tight for full speed",
+            "too tight for full speed, and after a batch of another size this one may be refused",
             evidence=(Evidence(metric="allocation retries", value=num, threshold=0),),
             remedy="a smaller size" + ("." if _expandable(measurements) else f", or {_REMEDY}."),
         )

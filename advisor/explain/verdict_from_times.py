@@ -71,7 +71,10 @@ def _host(profile: Profile | None, scaling: Scaling) -> _Rule | None:
             "runs it less often.",
         )
     fixed = scaling.fixed_share
-    if fixed is not None and (scaling.fixed_low or 0.0) >= HOST_SHARE:
+    # A GPU computes while the host launches: a step takes the longer of both, and not their sum.
+    # Where the next size gains nothing, the host's part no longer shows.
+    shows = fixed is not None and not _gains_nothing(scaling)
+    if shows and (scaling.fixed_low or 0.0) >= HOST_SHARE:
         return _Rule(
             "host",
             f"{fixed:.0%} of the step is a cost per step that the batch does not change (Python, "
@@ -144,9 +147,14 @@ def _evidence(
     )
 
 
+def _gains_nothing(scaling: Scaling) -> bool:
+    """Whether the next size is no faster, by the intervals."""
+    return scaling.gain_high is not None and scaling.gain_high < SATURATED_GAIN
+
+
 def _flat(scaling: Scaling) -> bool:
     """Whether a larger batch buys nothing, by the slope or by the fixed part."""
-    if scaling.gain_high is not None and scaling.gain_high < SATURATED_GAIN:
+    if _gains_nothing(scaling):
         return True
     return scaling.fixed_high is not None and scaling.fixed_high < SATURATED_SHARE
 

@@ -198,6 +198,10 @@ def _growth_pays(measurements: Measurements, sizes: dict[int, Trial]) -> bool:
         return True
     if measurements.goal.kind in SPEED_GOALS:
         return gains[-1] > -CLEAR_LOSS and (len(gains) < 2 or max(gains[-2:]) >= NO_GAIN)
+    if gains[-1] < DIP - 1:
+        # No law of a step lets throughput fall: caches, threads and the loader's workers do, and
+        # the next size may have none of it. One more is looked at, where it costs little.
+        return len(gains) < 2 or gains[-2] >= DIP - 1
     # A gain below the tolerance puts the size before inside it. And with t(B) = a + b B all that
     # is left to gain is 1 / (r - 1) of what the last step up by r gained.
     tolerance = measurements.goal.tolerance

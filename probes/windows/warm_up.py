@@ -5,6 +5,9 @@ from __future__ import annotations
 MAX_WARMUP_STEPS = 12
 SETTLED = 0.10
 """Two successive warm-up steps this close end the warm-up."""
+SHORT_STEPS = 12
+"""Where the time of a trial has room for this many steps, it is a usual one, whatever was expected:
+a script's first steps, by which a trial is planned, load libraries and are many times as long."""
 QUEUED = 2
 """Batches that each worker of a loader holds ready: `prefetch_factor`, unless a script sets it."""
 WAITS = 0.05
@@ -61,6 +64,10 @@ class WarmUp:
             self._num_queued = 0
         self._seconds.append(seconds)
 
+    def is_short(self) -> bool:
+        """Whether the time of the trial has room for the steps of a usual one."""
+        return bool(self._seconds) and SHORT_STEPS * self._seconds[-1] <= self._time_limit_s
+
     def drop_stale(self) -> bool:
         """Whether the step that was just added was made with a batch of the window before.
 
@@ -80,8 +87,10 @@ class WarmUp:
         """
         if len(self._seconds) < self._min_steps:
             return False
-        if self._min_steps < 2:  # steps are too long to wait until they settle
+        if self._min_steps < 2 and not self.is_short():  # too long to wait until they settle
             return True
+        if len(self._seconds) < 2:
+            return False
         if spent_s >= self._time_limit_s:
             return True
         if len(self._seconds) < self._num_queued and spent_s < self._time_limit_s / 2:

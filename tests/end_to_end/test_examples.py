@@ -1,6 +1,7 @@
 """The two examples, as a user runs them: the answer is sound."""
 
 import pytest
+from batchadvisor.advisor.measured.thresholds import BUDGET_SPENT
 
 from .driver import EXAMPLES, KEPT, changed_line, run
 
@@ -53,11 +54,13 @@ class TestExamples:
         assert chosen.samples_per_s.high >= advice.native.samples_per_s.median
 
     def test_the_last_batch(self, probed, name):
-        advice = probed(name).advice
+        advice, record = probed(name).advice, probed(name).record
         num_samples, size = SCRIPT[name][1], advice.recommended.batch_size
         assert advice.tail.last_batch == num_samples % size
         assert advice.tail.steps_per_epoch == -(-num_samples // size)
-        untried = advice.tail_check is None and advice.standing in KEPT  # another size's was
+        # Another size's was, or nothing after the confirmation.
+        spent = record.stop_reason == BUDGET_SPENT
+        untried = advice.tail_check is None and (spent or advice.standing in KEPT)
         if advice.tail.last_batch and not untried:
             assert advice.tail_check.num_samples == num_samples % size
             assert advice.tail_check.outcome == "ok"

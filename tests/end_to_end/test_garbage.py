@@ -12,7 +12,7 @@ def test_collections_are_a_part_of_the_step(freeze, tmp_path):
     """The remedy is applied in the second case."""
     arguments = ("--freeze",) if freeze else ()
     done = run(
-        "run", "--json", "-q", "-o", "out", "--no-profile", "--budget", "20s", "--sizes", "512",
+        "run", "--json", "-q", "-o", "out", "--no-profile", "--budget", "20s", "--sizes", "2048",
         SCRIPTS / "collected.py", *arguments, folder=tmp_path,
     )  # fmt: skip
     assert done.code == 0, done
