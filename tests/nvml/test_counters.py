@@ -72,10 +72,12 @@ class TestGpm:
         assert "nan" in counters.unavailable["dram_active_pct"]
         assert counters.sm_active_pct == 98.765
 
-    def test_a_window_too_short_for_it(self, stub, clock):
-        counters = window(clock, lasted_s=0.05)
-        assert missing(counters) == {"utilization_pct", "power_w"} | GPM | PCIE
-        assert "0.050 s" in counters.unavailable["sm_active_pct"]
+    @pytest.mark.parametrize("lasted_s", [0.05, 0.15, 0.45])
+    def test_a_window_too_short_for_it(self, stub, clock, lasted_s):
+        """0.15 s of an H100 whose kernels filled it were counted as 23 %."""
+        counters = window(clock, lasted_s=lasted_s)
+        assert missing(counters) >= GPM | PCIE
+        assert f"{lasted_s:.2f} s" in counters.unavailable["sm_active_pct"]
 
     def test_refused_at_the_end_only(self, stub, clock):
         with NvmlSampler(0, clock=clock, **QUIET) as sampler:

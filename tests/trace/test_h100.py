@@ -9,6 +9,7 @@ import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.explain.limits import losses_of
 from batchadvisor.advisor.measured.speeds import OF_A_CPU, OF_A_GPU, wander_of
+from batchadvisor.probes.nvml.windows import GPM_SHORTEST_S
 from batchadvisor.probes.trace.as_timed import as_timed
 from batchadvisor.probes.trace.summary import summarise
 from batchadvisor.records import RunRecord, Spread
@@ -18,6 +19,7 @@ from batchadvisor.session.recording.store import read_record
 TESTS = Path(__file__).parents[1]
 DATA = TESTS / "data" / "h100"
 PROBES = TESTS.parent / "bench/results/gpu-probes_nvidia-h100-80gb-hbm3_2026-11-26.json"
+REGRET = TESTS.parent / "bench/results/regret_nvidia-h100-80gb-hbm3_2026-11-26.json"
 
 
 def counted():
@@ -144,3 +146,37 @@ def test_a_gpu_that_waits_for_its_host_is_as_unsteady_as_that(tmp_path):
     assert wander_of(run.device, ()) == OF_A_GPU
     against = advise(run).against_own
     assert against.high > 1.3 * against.low
+
+
+class TestGraphs:
+    """A step that is one launch of a captured graph of 68 kernels, replayed."""
+
+    def test_its_kernels_are_all_there(self):
+        profile = summarise(DATA / "graphs.pt.trace.json.gz", "a")
+        assert profile.num_steps == 3
+        assert profile.kernels_per_launch == 68
+        assert profile.busy_pct == pytest.approx(88, abs=0.5)  # 97 % of a step without profiler
+        assert profile.occupancy_pct > 99
+
+    def test_a_short_window_of_the_driver_s_counters_is_false(self, tmp_path):
+        """Which is why none below GPM_SHORTEST_S is taken."""
+        counters = record("graphs", tmp_path).trials[0].counters
+        assert counters.window_s < GPM_SHORTEST_S
+        assert counters.sm_active_pct < 25
+
+
+class TestWorkers:
+    """A small CNN with 4 workers, from 16 samples on."""
+
+    def test_the_size_is_that_of_the_sweep(self, tmp_path):
+        run = record("cnn", tmp_path)
+        measured = json.loads(REGRET.read_text())["scripts"]["cnn, 4 workers, GPU"]["passes"]
+        best = max(measured[0]["rates"], key=lambda size: measured[0]["rates"][size])
+        advice = advise(run)
+        assert advice.recommended.batch_size == int(best) == 4096
+        assert advice.against_own.low > 30
+
+    def test_the_step_copies_and_launches(self):
+        losses = losses_of(summarise(DATA / "cnn_1024.pt.trace.json.gz", "a"))
+        assert losses.host == pytest.approx(0.39, abs=0.01)
+        assert losses.copies == pytest.approx(0.19, abs=0.01)
