@@ -1,13 +1,15 @@
-"""Two unlike cards: each is measured by itself."""
+"""Two unlike cards: each is measured by itself, and a step is split so that both end together."""
 
 import json
 from pathlib import Path
 
 import msgspec
 import pytest
+from batchadvisor.advisor.advise import advise
 from batchadvisor.records import DevicesRecord
 from batchadvisor.session.recording.store import read_record
 
+from ..splits import plan_of
 from .planted import Planted, card
 
 pytestmark = [pytest.mark.gpu_build, pytest.mark.alone]
@@ -16,7 +18,13 @@ SIZES = (32, 64, 128)
 WAVES = {"fast": 100.0, "slow": 200.0}
 
 
-def test_each_is_measured(machine, tmp_path):
+def bare_step_s(gpu, index, size):
+    """Seconds of the script's step by itself on that card."""
+    said = gpu.run(BARE, "train.py", size, 10, 40, CUDA_VISIBLE_DEVICES=str(index))
+    return json.loads(said.partition("TRUTH ")[2])["step_s"]
+
+
+def test_each_is_measured_and_a_step_is_split(machine, tmp_path):
     gpu = machine("".join(card(wave_us, name=name) for name, wave_us in WAVES.items()))
     planted = Planted("saturated", "does not help", sizes=SIZES, blocks=400)
     (tmp_path / "train.py").write_text(planted.script())
@@ -24,16 +32,22 @@ def test_each_is_measured(machine, tmp_path):
     gpu.run("-m", "batchadvisor", "run", "-q", "-o", "out", *options, "train.py", timeout_s=280)
     found = msgspec.json.decode((tmp_path / "out/devices.json").read_bytes(), type=DevicesRecord)
     assert found.state == "finished"
-    names = set()
+    answers, places = {}, {}
     for index, run in enumerate(found.devices):
         record = read_record(tmp_path / "out" / run.folder)
         name = record.device.name.rpartition(" ")[2]
-        names.add(name)
+        answers[name], places[name] = (record, advise(record)), index
         for trial in record.trials:
             if trial.step_s is None or trial.purpose != "search":
                 continue
             size = trial.batch_size
-            said = gpu.run(BARE, "train.py", size, 10, 40, CUDA_VISIBLE_DEVICES=str(index))
-            truth = json.loads(said.partition("TRUTH ")[2])
-            assert trial.step_s.median == pytest.approx(truth["step_s"], rel=0.03), (name, size)
-    assert names == set(WAVES)
+            truth_s = bare_step_s(gpu, index, size)
+            assert trial.step_s.median == pytest.approx(truth_s, rel=0.03), (name, size)
+    assert answers.keys() == WAVES.keys()
+    plan = plan_of(answers, global_batch=120)
+    shares = {share.device: share.batch_size for share in plan.shares}
+    assert sum(shares.values()) == 120
+    assert shares["fast"] == pytest.approx(80, abs=4)  # a wave of the slow one takes twice as long
+    for name, size in shares.items():
+        truth_s = bare_step_s(gpu, places[name], size)
+        assert plan.predicted_step_s == pytest.approx(truth_s, rel=0.05), (name, size)
