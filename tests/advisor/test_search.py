@@ -87,6 +87,34 @@ class TestRandomMachines:
         assert rates[result.size] >= 0.97 * max(rates.values())
 
 
+class TestAFall:
+    """A size that is slower than a smaller one: no law of a step has it, machines do."""
+
+    @staticmethod
+    def machine(beyond):
+        """Samples per second of 16, of sizes from 48 on, and of sizes from 128 on."""
+
+        def time_s(size):
+            return size / (1000 if size < 48 else 850 if size < 128 else beyond)
+
+        return Machine(time_s=time_s, discovery=discovery_of(native=16), noise=0.0)
+
+    def test_what_lies_beyond_it_is_looked_at(self):
+        result = self.machine(1500).search(Goal(budget_s=600))
+        assert result.size >= 128
+
+    def test_once(self):
+        result = self.machine(840).search(Goal(budget_s=600))
+        assert result.size < 48
+        assert len([size for size in result.tried if size > 64]) == 1
+
+    def test_no_farther_than_is_cheap(self):
+        machine = self.machine(840)
+        slow = machine.time_s
+        machine.time_s = lambda size: 8 * slow(size)
+        assert max(machine.search(Goal(budget_s=60)).tried) <= 96
+
+
 class TestCost:
     """What a search for speed spends its budget on."""
 

@@ -225,6 +225,18 @@ def test_the_threshold_that_decided_is_the_one_shown():
     assert evidence.value >= evidence.threshold
 
 
+def test_a_fixed_part_that_the_device_hides_is_no_limit():
+    """A step takes the longer of host and device. Up to the knee the law of the times has a part
+    that no batch changes; above it the next size gains nothing, and it no longer shows."""
+    scaling = Scaling(fixed_low=0.5, fixed_share=0.63, fixed_high=0.7)
+    assert verdict_of(None, scaling=scaling, gpu=True).limit == "host"
+    flat = Scaling(
+        fixed_low=0.5, fixed_share=0.63, fixed_high=0.7, gain_low=-0.02, gain=0.0, gain_high=0.02
+    )
+    answer = verdict_of(None, scaling=flat, gpu=True)
+    assert (answer.limit, answer.larger_batch) == ("saturated", "does not help")
+
+
 class TestOperatorsOfACpu:
     """Long operators say that the CPU computes, not what a larger batch gains."""
 

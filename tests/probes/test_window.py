@@ -42,6 +42,22 @@ class TestFit:
         assert loop.device.calls.count("reset") == 6
 
 
+class TestPlannedAsLong:
+    """A request for few steps, since a script's first ones took seconds."""
+
+    FEW = TrialRequest(batch_size=8, kind="timed", min_warmup_steps=1, min_timed_steps=3)
+
+    def test_short_steps_are_as_many_as_of_any_trial(self):
+        loop = Loop(self.FEW, time_limit_s=2.0)
+        trial = loop.run([0.02])
+        assert trial.num_warmup_steps >= 2
+        assert trial.quality.num_steps >= TrialRequest(batch_size=8, kind="timed").min_timed_steps
+
+    def test_long_ones_are_as_few_as_was_asked(self):
+        trial = Loop(self.FEW, time_limit_s=2.0).run([0.5])
+        assert (trial.num_warmup_steps, trial.quality.num_steps) == (1, 3)
+
+
 class TestBehindItsHost:
     """A device that goes on while its host waits."""
 
