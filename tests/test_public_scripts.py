@@ -244,6 +244,7 @@ class TestRunning:
         }
         return clone.parent, script
 
+    @pytest.mark.slow
     def test_a_clone_is_read_at_its_commit(self, scripts, clones):
         folder, script = clones
         said = scripts._as_written(script, folder)

@@ -42,7 +42,8 @@ the larger may be refused to the smaller, and that would say nothing of either."
 NO_GAIN = 0.01
 """Under the goal `throughput`, growth ends when a larger size gains less than this twice."""
 CLEAR_LOSS = 0.1
-"""A larger size this much slower than the best ends growth at once."""
+"""A larger size this much slower than the best ends growth at once, or, for the knee, after one
+more."""
 BESIDE = 2.0
 """The best size's neighbours are at most this far from it: everything is compared with it."""
 KNEE_BRACKET = 1.34
@@ -198,10 +199,10 @@ def _growth_pays(measurements: Measurements, sizes: dict[int, Trial]) -> bool:
         return True
     if measurements.goal.kind in SPEED_GOALS:
         return gains[-1] > -CLEAR_LOSS and (len(gains) < 2 or max(gains[-2:]) >= NO_GAIN)
-    if gains[-1] < DIP - 1:
+    if gains[-1] < -CLEAR_LOSS:
         # No law of a step lets throughput fall: caches, threads and the loader's workers do, and
         # the next size may have none of it. One more is looked at, where it costs little.
-        return len(gains) < 2 or gains[-2] >= DIP - 1
+        return len(gains) < 2 or gains[-2] >= -CLEAR_LOSS
     # A gain below the tolerance puts the size before inside it. And with t(B) = a + b B all that
     # is left to gain is 1 / (r - 1) of what the last step up by r gained.
     tolerance = measurements.goal.tolerance

@@ -34,6 +34,7 @@ LAW = law_of(PEAKS)
 
 
 class TestSearches:
+    @pytest.mark.slow
     def test_random_laws(self):
         """What is promised: at most 0.1 refusals and 3.5 trials of the search on average."""
         trials = refused = 0

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCH = Path(__file__).parents[2] / "bench"
 
 
+@pytest.mark.slow
 def test_the_rules_are_right_on_generated_steps(tmp_path):
     command = [sys.executable, BENCH / "verdicts.py", "--seed", "11", "--steps", "36"]
     done = subprocess.run(

@@ -74,6 +74,7 @@ class TestProfilers:
 
 
 @pytest.mark.parametrize("here", [True, False])
+@pytest.mark.slow
 def test_the_lines_of_torchs_library(here):
     """In a notebook they would stand between ours; a terminal keeps them, as without us."""
     code = f"""

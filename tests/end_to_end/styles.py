@@ -134,6 +134,7 @@ STYLES = {
         optimizers=(("RMSprop", "optimizer ="),),
         source="batch_size=10",
         num_workers=2,
+        slow=True,
     ),
     "short_dataset": Style(
         options=(*LARGEST, "13"),

@@ -249,6 +249,7 @@ class TestWrongUse:
         assert done.stderr.splitlines()[-1].startswith("Error: cannot find the working folder")
         assert "Traceback" not in done.stderr
 
+    @pytest.mark.slow
     def test_a_limit_below_the_model(self, tmp_path):
         script = SCRIPTS / "memory_hungry.py"
         done = run("run", "-q", "--memory-limit", "150MiB", script, folder=tmp_path)
@@ -258,6 +259,7 @@ class TestWrongUse:
         assert "--memory-limit" in done.error
         assert listing(tmp_path) == {}
 
+    @pytest.mark.slow
     def test_a_library_that_fails_otherwise_below_the_limit(self, tmp_path):
         """Without memory an import may find no source text, or a parser no text at all."""
         (tmp_path / "job.py").write_text("import json, torch\njson.loads('')\n")

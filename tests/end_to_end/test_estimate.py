@@ -65,6 +65,7 @@ class TestAnswers:
         samples = [each["forecasts"][0]["sample_bytes"] for each in (narrow, wide)]
         assert 2 * samples[0] < samples[1] < 4 * samples[0]
 
+    @pytest.mark.slow
     def test_where_the_bytes_are(self, tmp_path):
         answer = answered(tmp_path, "tiny_gpt.py", "--gpu", "T4")
         num = answer["num_parameters"]
@@ -81,6 +82,7 @@ class TestAnswers:
         (line,) = (place for place in own["lines"] if place["name"].endswith(f"tiny_gpt.py:{head}"))
         assert line["roles"]["loss and logits"] == 16 * 32 * 512 * 4
 
+    @pytest.mark.slow
     def test_what_is_said_of_checkpointing_comes_true_where_it_is_applied(self, tmp_path):
         without, applied = (
             answered(tmp_path, "tiny_gpt.py", "--gpu", "A100-80GB", "--", "--length", "256", *flags)

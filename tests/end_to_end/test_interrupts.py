@@ -51,6 +51,7 @@ class TestCtrlC:
         assert done.advice.recommended is None
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    @pytest.mark.slow
     def test_before_the_loop_is_found(self, tmp_path, number):
         """The script itself takes its time, and would catch what is raised in it."""
         if signal.getsignal(number) == signal.SIG_IGN:

@@ -65,6 +65,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("optimizer", "first", "second"), CHANGES)
+@pytest.mark.slow
 def test_a_changed_step_is_the_same(optimizer, first, second, monkeypatch):
     def peaks():
         script = Looked("gpt", optimizer)

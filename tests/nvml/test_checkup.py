@@ -30,6 +30,7 @@ def states(done):
     return {check["name"]: check for check in json.loads(done.stdout)["checks"]}
 
 
+@pytest.mark.slow
 def test_this_machine(tmp_path):
     done = doctor("--json", folder=tmp_path)
     assert done.returncode == 0, done

@@ -74,6 +74,7 @@ def run_of(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("step", ["scan", "wait", "watch", "files"])
+@pytest.mark.slow
 def test_ctrl_c_at_a_step_of_the_end(run_of, monkeypatch, step):
     with run_of("plain.py") as run:
         worker = run.workers.start()

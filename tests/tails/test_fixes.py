@@ -32,6 +32,7 @@ def holds(report, finding):
         assert finding.harmful or finding.id not in row.also, (report.pipeline, finding.id, fix)
 
 
+@pytest.mark.slow
 def test_ten_thousand_pipelines():
     """Every fix of every finding, applied through the engine."""
     offered = mended = without = 0
