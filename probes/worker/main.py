@@ -9,6 +9,7 @@ import contextlib
 import faulthandler
 import importlib
 import os
+import select
 import signal
 import time
 from collections.abc import Callable
@@ -27,6 +28,8 @@ def main(read_fd: int, write_fd: int) -> None:
     """Runs one script until it ends, raises, or the supervisor ends this process."""
     started_s = time.monotonic()
     die_with_parent()
+    if _is_left_alone(read_fd):  # killed before this process could ask to die with it
+        os._exit(1)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     for descriptor in (read_fd, write_fd):
         os.set_inheritable(descriptor, False)
@@ -53,6 +56,13 @@ def main(read_fd: int, write_fd: int) -> None:
         lambda door: run_script(order, door),
         look_for_ranks=lambda runner: _look_for_ranks(channel, order, runner),
     )
+
+
+def _is_left_alone(read_fd: int) -> bool:
+    """Whether the supervisor's end of the channel is closed."""
+    ends = select.poll()
+    ends.register(read_fd, select.POLLHUP)
+    return any(event & select.POLLHUP for _, event in ends.poll(0))
 
 
 def import_ahead() -> None:

@@ -160,6 +160,23 @@ def test_kill_9_of_the_supervisor_ends_it_too():
     assert_ended([pid])
 
 
+def test_one_whose_supervisor_was_killed_before_it_began():
+    """It could not ask the kernel to end with it; it imports nothing more."""
+    read, theirs = os.pipe()
+    answers, write = os.pipe()
+    os.close(theirs)
+    code = f"from batchadvisor.probes.worker.main import main; main({read}, {write})"
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", code],
+        pass_fds=(read, write), capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    for end in (read, answers, write):
+        os.close(end)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert " torch\n" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("changes", "machine"),
     [
