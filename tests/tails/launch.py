@@ -1,13 +1,28 @@
 """Runs a script in several real processes and reads what each rank saw."""
 
+import contextlib
 import json
 import os
+import random
 import socket
 import subprocess
 
 from ..end_to_end.preloaded import TORCH, Forked
 
 DEADLINE_S = 280
+PORTS = range(20_000, 32_000)
+"""Below those that the kernel gives to connections: what is free here stays free until it is taken.
+"""
+
+
+def free_ports(num):
+    """The first of so many successive ports that nobody uses; some libraries want one a rank."""
+    while True:
+        first = random.randrange(PORTS.start, PORTS.stop - num)
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            for port in range(first, first + num):
+                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
 
 
 def launch(script, folder, *cases, world=2, fails=False, preload=TORCH, **environment):
@@ -21,9 +36,7 @@ def launch(script, folder, *cases, world=2, fails=False, preload=TORCH, **enviro
             error are returned instead.
         preload: of the process that the ranks are forks of.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_ports(world)
     shared = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
