@@ -72,9 +72,10 @@ def _host(profile: Profile | None, scaling: Scaling) -> _Rule | None:
         )
     fixed = scaling.fixed_share
     # A GPU computes while the host launches: a step takes the longer of both, and not their sum.
-    # Where the next size gains nothing, the host's part no longer shows.
-    shows = fixed is not None and not _gains_nothing(scaling)
-    if shows and (scaling.fixed_low or 0.0) >= HOST_SHARE:
+    # Where the next size seems to gain nothing, the host's part no longer shows: it is not blamed,
+    # sure or not.
+    hidden = scaling.gain is not None and scaling.gain < SATURATED_GAIN
+    if fixed is not None and not hidden and (scaling.fixed_low or 0.0) >= HOST_SHARE:
         return _Rule(
             "host",
             f"{fixed:.0%} of the step is a cost per step that the batch does not change (Python, "

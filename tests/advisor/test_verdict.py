@@ -2,6 +2,7 @@
 
 from math import log
 
+import msgspec
 import pytest
 from batchadvisor.advisor.explain.verdict import verdict_at, verdict_of
 from batchadvisor.advisor.measured.measurements import Measurements
@@ -235,6 +236,8 @@ def test_a_fixed_part_that_the_device_hides_is_no_limit():
     )
     answer = verdict_of(None, scaling=flat, gpu=True)
     assert (answer.limit, answer.larger_batch) == ("saturated", "does not help")
+    unsure = msgspec.structs.replace(flat, gain_low=-1.0, gain_high=1.0)
+    assert verdict_of(None, scaling=unsure, gpu=True).limit == "cannot tell"
 
 
 class TestOperatorsOfACpu:

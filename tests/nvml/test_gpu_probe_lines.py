@@ -195,7 +195,7 @@ class TestLinesThatOnlyAGpuRuns:
     @pytest.mark.filterwarnings("ignore:.*Profiler clears events")
     def test_occupancy_beside_the_driver(self, load, finding, stub, monkeypatch, tmp_path):
         module = load("occupancy")
-        monkeypatch.setattr(module, "GPM_S", 0.3)
+        monkeypatch.setattr(module, "GPM_S", 0.7)
         monkeypatch.setattr(module, "REPEATS", 2)
         x = torch.ones(64)
         monkeypatch.setattr(module, "WORKS", {"tiny": lambda: lambda: torch.add(x, 1.0, out=x)})
