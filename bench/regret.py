@@ -1,7 +1,7 @@
 """Regret: how much throughput the recommended size leaves beside the best of a sweep.
 
     python bench/regret.py                                # all scripts, quiet and beside 1, 3, 6
-    python bench/regret.py --conditions quiet --scripts gan,cnn
+    python bench/regret.py --conditions quiet --scripts "gan, 2 workers;cnn"
     python bench/regret.py --resume bench/results/regret_....json
     python bench/regret.py --resume bench/results/regret_....json --page   # the pages again
     python bench/regret.py --device cuda --clones DIR --conditions quiet --passes 2
@@ -49,6 +49,8 @@ GPU_START_S = 1.5
 """The same on a GPU, where libraries choose their kernels as well."""
 GPU_LIMIT_S = 20.0
 """A size that has not made its steps by then has no rate."""
+LOAD_LIMIT_S = 60.0
+"""Longer than this nobody waits for a process to load torch."""
 AHEAD = 3
 """So many processes of a GPU's sizes are there at a time; those that wait use no time of it."""
 NO_WORSE = 0.03
@@ -207,8 +209,10 @@ def samples_per_s(script: Script, size: int, seconds: float) -> float | None:
 
 
 def loaded(folder: Path, process: subprocess.Popen[bytes]) -> None:
-    """Waits until a process has torch and its device."""
-    while process.poll() is None and not (folder / "go.ready").exists():
+    """Waits until a process has torch and its device, or has ended, or takes too long."""
+    latest_s = time.monotonic() + LOAD_LIMIT_S
+    ready = folder / "go.ready"
+    while process.poll() is None and not ready.exists() and time.monotonic() < latest_s:
         time.sleep(0.02)
 
 
@@ -287,10 +291,10 @@ def one_run(script: Script, budget_s: float, busy: int, kept: Path | None) -> di
         command += [str(script.path), *script.words]
         if script.door == "template":
             command.append(f"{script.option}={{batch_size}}")
-        started = time.monotonic()
+        begun_s = time.monotonic()
         where = place_of(script, Path(folder))
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=where)
-        row: dict[str, Any] = {"wall_s": time.monotonic() - started, "exit_code": done.returncode}
+        row: dict[str, Any] = {"wall_s": time.monotonic() - begun_s, "exit_code": done.returncode}
     if not done.stdout:
         return row | {"error": (done.stderr.strip().splitlines() or ["no output"])[-1]}
     printed = json.loads(done.stdout)

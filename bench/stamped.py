@@ -54,8 +54,8 @@ def spanned(stamps: Stamps, span: str) -> Callable[..., None]:
     import torch  # noqa: PLC0415
 
     from_s, for_s = (float(word) for word in span.split(","))
-    first_s = time.perf_counter()
-    steps, begun_s = 0, 0.0
+    first_s = begun_s = 0.0
+    steps = 0
 
     def stepped(*_: object) -> None:
         nonlocal first_s, steps, begun_s

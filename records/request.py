@@ -11,6 +11,9 @@ TrialKind = Literal["fit", "timed", "turns"]
 
 Purpose = Literal["search", "confirm", "tail", "lengths"]
 
+USUAL_TIMED_STEPS = 6
+"""The fewest steps that a trial times where they are not long against the budget."""
+
 
 class TurnsPlan(Record, frozen=True, kw_only=True):
     """How sizes take turns, so that what the machine does meanwhile hits all of them alike.
@@ -51,7 +54,7 @@ class TrialRequest(Record, frozen=True, kw_only=True):
     fresh_process: bool = False
     profile: bool = False
     min_warmup_steps: int = 3
-    min_timed_steps: int = 6
+    min_timed_steps: int = USUAL_TIMED_STEPS
     turns: TurnsPlan | None = None
     length: LengthChoice = ""
     reason: str = ""

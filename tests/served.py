@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from pathlib import Path
+
+from .ports import free_ports
 
 
 def with_our_commands() -> dict[str, str]:
@@ -19,9 +20,7 @@ def with_our_commands() -> dict[str, str]:
 
 def serve(command: list[str], folder: Path, path: str, words: str) -> None:
     """Starts a TensorBoard and waits until an address of it answers with the words."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_ports()
     server = subprocess.Popen(
         [*command, "--port", str(port)],
         cwd=folder,

@@ -103,8 +103,9 @@ def workers_start(measurements: Measurements, batch_size: int) -> list[Finding]:
             rule="workers.start",
             severity="warning",
             message=f"each epoch starts {workers} anew: the first batch came after "
-            f"{loader.start_s:.2g} s, and the steps of an epoch at batch {batch_size} take "
-            f"{steps_s:.2g} s. Samples per second are those of steps: an epoch has fewer",
+            f"{loader.start_s:.2g} s (measured once), and the steps of an epoch at batch "
+            f"{batch_size} take {steps_s:.2g} s. Samples per second are those of steps: an epoch "
+            "has fewer",
             evidence=(
                 Evidence(
                     metric="from the iterator to its first batch, s",
@@ -112,7 +113,7 @@ def workers_start(measurements: Measurements, batch_size: int) -> list[Finding]:
                     threshold=round(STARTS_SHARE * steps_s, 3),
                 ),
             ),
-            remedy="persistent_workers=True keeps them from epoch to epoch.",
+            remedy="one DataLoader for all epochs, with persistent_workers=True, keeps them.",
         )
     ]
 

@@ -148,14 +148,9 @@ def _evidence(
     )
 
 
-def _gains_nothing(scaling: Scaling) -> bool:
-    """Whether the next size is no faster, by the intervals."""
-    return scaling.gain_high is not None and scaling.gain_high < SATURATED_GAIN
-
-
 def _flat(scaling: Scaling) -> bool:
     """Whether a larger batch buys nothing, by the slope or by the fixed part."""
-    if _gains_nothing(scaling):
+    if scaling.gain_high is not None and scaling.gain_high < SATURATED_GAIN:
         return True
     return scaling.fixed_high is not None and scaling.fixed_high < SATURATED_SHARE
 

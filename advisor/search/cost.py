@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from ...records import Trial, TrialRequest, TurnsPlan
+from ...records.request import USUAL_TIMED_STEPS
 from ..measured.laws import fit_time
 from ..measured.measurements import Measurements
 from ..measured.once import once
@@ -50,7 +51,12 @@ class StepPlan(NamedTuple):
         return self.num_warmup + self.num_timed + (PROFILED_STEPS if self.profile else 0)
 
 
-_PLANS = (StepPlan(3, 6, True), StepPlan(3, 6, False), StepPlan(2, 4, False), StepPlan(1, 3, False))
+_PLANS = (
+    StepPlan(3, USUAL_TIMED_STEPS, profile=True),
+    StepPlan(3, USUAL_TIMED_STEPS, profile=False),
+    StepPlan(2, 4, profile=False),
+    StepPlan(1, 3, profile=False),
+)
 """Plans of a trial, from the best to the shortest."""
 
 

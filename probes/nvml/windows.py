@@ -28,7 +28,7 @@ GPM_SHORTEST_S = 0.5
 
 NVML's manual asks for more than 0.1 s. The counters move about as often: an H100 showed 23 % of SM
 activity over a window of 0.15 s in which its kernels ran for 97 % of the time. At 0.5 s the edges
-are off by a fifth at most, and by less the longer the window."""
+are off by about a fifth at most, an estimate from that period, and by less in longer windows."""
 
 GPM_FIELDS = {
     "sm_active_pct": 2,  # NVML_GPM_METRIC_SM_UTIL

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from ...records import Spread, StepMethod, StepQuality, TrialRequest
+from ...records.request import USUAL_TIMED_STEPS
 from ...spread import spread_of
 from ..devices.device_probe import WindowDevice
 from ..process.messages import StepSample
@@ -18,8 +19,6 @@ TIMING_PATIENCE = 2
 """Where clean steps are too few, timing goes on for this many times its limits."""
 MAX_STEPS_A_SAMPLE = 50
 """Very short steps are averaged in groups, up to so many, so that a sample is not all jitter."""
-USUAL_STEPS = 6
-"""The least of a trial whose steps are not long, as `TrialRequest` has it."""
 AHEAD_S = 1.0
 MIN_AHEAD = 4
 """While steps are timed, a host is no more than so many seconds and steps ahead of its device: that
@@ -84,7 +83,7 @@ class TimedSteps:
         group = max(1, min(MAX_STEPS_A_SAMPLE, ceil(self._min_sample_s / shortest_s)))
         whole = self._burst * ceil(group / self._burst)
         if warm_up.is_short():
-            self._least = max(self._least, USUAL_STEPS)
+            self._least = max(self._least, USUAL_TIMED_STEPS)
         affordable = self._least * whole * shortest_s <= self._time_limit_s
         self._group = whole if affordable else group
         self._most_ahead = max(MIN_AHEAD, ceil(AHEAD_S / shortest_s))

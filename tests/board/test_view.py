@@ -18,6 +18,7 @@ import pytest
 from batchadvisor.errors import UsageError
 from batchadvisor.session import view
 
+from ..ports import free_ports
 from . import zoo
 
 COMMAND = [sys.executable, "-m", "batchadvisor", "view"]
@@ -67,7 +68,7 @@ def group(number):
 class TestServe:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_it_serves_until_it_is_ended(self, work, number):
-        port = zoo.free_port()
+        port = free_ports()
         with subprocess.Popen(
             [*COMMAND, "--port", str(port), "--pytorch-profiler-tab", "off"], cwd=work,
             env=zoo.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from batchadvisor.records import DeviceRun, DevicesRecord
 from batchadvisor.session.recording.event_files import write_run_events
 from batchadvisor.session.recording.store import read_record
 
+from ..ports import free_ports
 from ..reports import samples
 
 ROOT = Path(__file__).parents[2]
@@ -125,17 +125,11 @@ def environment(*site):
     return {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, *([before] if before else [])])}
 
 
-def free_port():
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
-
-
 class Server:
     """`tensorboard --logdir` as a user starts it."""
 
     def __init__(self, logdir, work, *site):
-        self.port = free_port()
+        self.port = free_ports()
         self.root = f"http://127.0.0.1:{self.port}/"
         self.log = work / f"tensorboard-{self.port}.log"
         command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir)]

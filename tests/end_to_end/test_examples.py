@@ -60,6 +60,7 @@ class TestExamples:
         assert advice.tail.steps_per_epoch == -(-num_samples // size)
         # Another size's was, or nothing after the confirmation.
         spent = record.stop_reason == BUDGET_SPENT
+        assert spent is ("search.cut_short" in {finding.rule for finding in advice.findings})
         untried = advice.tail_check is None and (spent or advice.standing in KEPT)
         if advice.tail.last_batch and not untried:
             assert advice.tail_check.num_samples == num_samples % size

@@ -38,4 +38,4 @@ def test_workers_that_each_epoch_starts_anew(keeps, tmp_path):
     found = {finding.rule: finding for finding in done.advice.findings}
     assert ("workers.start" in found) is not keeps
     if not keeps:
-        assert found["workers.start"].remedy.startswith("persistent_workers=True")
+        assert found["workers.start"].remedy.startswith("one DataLoader for all epochs")

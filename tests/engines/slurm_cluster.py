@@ -13,6 +13,8 @@ from pathlib import Path
 
 from tests.needs import PROGRAMS
 
+from ..ports import free_ports
+
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "salloc", "squeue", "scancel")
 START_S = 60
 CONFIGURATION = """
@@ -142,11 +144,8 @@ def _daemon(command, here, number):
 
 
 def _ports(num):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(num)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    first = free_ports(num)
+    return range(first, first + num)
 
 
 def _wait(condition, daemons, folder):

@@ -3,13 +3,14 @@
 import re
 import shlex
 import shutil
-import socket
 import sys
 
 import pytest
 
 from tests import pages
 from tests.end_to_end.driver import SCRIPTS, start
+
+from ..ports import free_ports
 
 pytestmark = pytest.mark.slow
 SHORT = ("--device", "cpu", "--budget", "5s", "--goal", "memory", "--sizes", "16", "--no-profile")
@@ -21,9 +22,7 @@ def test_torchrun_over_two_nodes(tmp_path):
     program, *words = shlex.split(re.search(r"`(torchrun --nnodes 2 .+?)`", text)[1])
     assert program == "torchrun"
     shutil.copy(SCRIPTS / "train_ddp.py", tmp_path)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_ports())
     here = {"first-host": "127.0.0.1", "29500": port}
     words = [here.get(word, word) for word in words]
     place = words.index("-m")

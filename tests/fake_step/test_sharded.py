@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from torch import distributed
 from torch.nn import functional
 
 from ..end_to_end.preloaded import Forked
+from ..ports import free_ports
 from .small_models import made
 from .test_what_ifs import Looked
 
@@ -56,9 +56,7 @@ def rank_of(rank, num_ranks, port, names):
 
 
 def on_real_ranks(num_ranks, names):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_ports()
     given = {"script": RANK, "cwd": RANK.parent, "env": dict(os.environ)}
     ranks = [Forked((rank, num_ranks, port, *names), **given) for rank in range(num_ranks)]
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from batchadvisor.session.recording.store import read_record
 
 from ..end_to_end.preloaded import Forked
 from ..needs import framework
+from ..ports import free_ports
 from .preloads import HUGGING_FACE
 
 framework("accelerate")
@@ -28,12 +28,6 @@ LAUNCH = (
 )
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 def run(folder, processes, *hows):
     """Errors and exit code of the script: one process is a fork, two are launched."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HOME": str(folder)}
@@ -43,7 +37,7 @@ def run(folder, processes, *hows):
         return fork.communicate(timeout=250)[1], fork.returncode
     # What starts two processes is named after GPUs.
     done = subprocess.run(
-        [*LAUNCH, "--main_process_port", str(free_port()), str(SCRIPT), *words],
+        [*LAUNCH, "--main_process_port", str(free_ports()), str(SCRIPT), *words],
         capture_output=True,
         text=True,
         check=False,

@@ -8,6 +8,7 @@ import pytest
 
 from ..end_to_end.driver import run_preloaded
 from ..end_to_end.preloaded import Preload
+from ..ports import free_ports
 
 pytestmark = pytest.mark.slow
 
@@ -95,7 +96,7 @@ def run(stub_folder, tmp_path, monkeypatch):
             **dict(preload.variables),
             "SOFTWARE_GPU_NVML": stub,
             "EXPECTED": str(num),
-            "OWN_PORT": str(_free_port()),
+            "OWN_PORT": str(free_ports()),
             **variables,
         }
         words = (*words, *options, "train.py")
@@ -106,14 +107,6 @@ def run(stub_folder, tmp_path, monkeypatch):
         return done.answer, [line.split(" ", 1)[1] for line in lines if line.startswith("SEES ")]
 
     return start
-
-
-def _free_port():
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def test_all_gpus_stay_visible(run):

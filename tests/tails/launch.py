@@ -1,28 +1,13 @@
 """Runs a script in several real processes and reads what each rank saw."""
 
-import contextlib
 import json
 import os
-import random
-import socket
 import subprocess
 
 from ..end_to_end.preloaded import TORCH, Forked
+from ..ports import free_ports
 
 DEADLINE_S = 280
-PORTS = range(20_000, 32_000)
-"""Below those that the kernel gives to connections: what is free here stays free until it is taken.
-"""
-
-
-def free_ports(num):
-    """The first of so many successive ports that nobody uses; some libraries want one a rank."""
-    while True:
-        first = random.randrange(PORTS.start, PORTS.stop - num)
-        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
-            for port in range(first, first + num):
-                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return first
 
 
 def launch(script, folder, *cases, world=2, fails=False, preload=TORCH, **environment):

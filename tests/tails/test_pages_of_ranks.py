@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from batchadvisor.advisor.tails.layouts import layout_of
 from batchadvisor.advisor.tails.pipeline import sampler_of
 
 from ..end_to_end.preloaded import LAUNCHER, Forked
+from ..ports import free_ports
 from .launch import launch
 from .pages import as_loader, name_of, page_fixes
 
@@ -123,9 +123,7 @@ def test_torchrun(tmp_path, page):
 
     One of them as a user does it.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_ports()
     command, _, comment = page[2].snippet.partition("#")
     _, *arguments = f"torchrun --master-port={port} {command.removeprefix('torchrun')}".split()
     (tmp_path / "train.py").write_text(TRAIN)
