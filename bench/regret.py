@@ -11,10 +11,12 @@ user would start it, and only the moments at which its optimizer stepped are wri
 sizes take turns, pass by pass, one pass before the runs and the others after them; the recommended
 sizes join these, and sizes that are far below the best are left out of them.
 
-One process of a script may be slower than the next by a third for all its life, so that the best of
-a grid is in part the luckiest. Regret is therefore 1 - throughput at the recommended size / best,
-where one half of the passes says which size is the best, and the other half how fast it is; both
-ways round, and their mean.
+On a CPU, processes of one script differ by a third for all their life where steps give their
+memory back to the system: where blocks happen to lie decides how much. The truth and the runs are
+therefore started with the variables that the finding `memory.page_faults` names. What is left
+makes the best of a grid in part the luckiest. Regret is 1 - throughput at the recommended size /
+best, where one half of the passes says which size is the best, and the other half how fast it is;
+both ways round, and their mean.
 
 Start it on a quiet machine: the other conditions make their own busy processes. What was measured
 is kept as it comes, and `--resume` goes on with what is missing.
@@ -61,6 +63,10 @@ LARGE_GAIN = 1.5
 """A gain that must be found beside others, too."""
 
 
+KEEPS_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+"""Under these glibc keeps memory in a process; of scripts on a CPU."""
+
+
 class Script(NamedTuple):
     """A training and how its size is set.
 
@@ -72,6 +78,7 @@ class Script(NamedTuple):
         batches: that one step of an optimizer takes; half of one where two optimizers step.
         device: on which the script trains.
         cloned: whether the path is one below the folder of clones, and the script runs in its own.
+        num_workers: of its loader.
     """
 
     path: Path
@@ -83,6 +90,7 @@ class Script(NamedTuple):
     batches: float = 1.0
     device: str = "cpu"
     cloned: bool = False
+    num_workers: int = 0
 
 
 def _kind(
@@ -94,7 +102,8 @@ def _kind(
     while sizes[-1] < most:
         # A GPU's grid goes farther, and each size starts a process that takes seconds.
         sizes.append((2 if device == "cpu" else 4) * sizes[-1])
-    return Script(TRAINING, words, own, (max(1, own // 4), *sizes), batches=batches, device=device)
+    grid = (max(1, own // 4), *sizes)
+    return Script(TRAINING, words, own, grid, batches=batches, device=device, num_workers=workers)
 
 
 SCRIPTS = {
@@ -163,7 +172,7 @@ SCRIPTS = {
 def started(script: Script, size: int, seconds: float, folder: Path) -> subprocess.Popen[bytes]:
     """The script by itself at a size; on a GPU it waits for a file `go` in that folder."""
     word = f"{script.option}={size}"
-    told = {"BENCH_STAMPS": str(folder / "stamps")}
+    told = {"BENCH_STAMPS": str(folder / "stamps"), **variables_of(script)}
     if script.device != "cpu":
         told |= {"BENCH_SPAN": f"{GPU_START_S},{seconds}", "BENCH_GO": str(folder / "go")}
     return subprocess.Popen(
@@ -171,6 +180,11 @@ def started(script: Script, size: int, seconds: float, folder: Path) -> subproce
         env={**os.environ, **told}, start_new_session=True, cwd=place_of(script, folder),
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
+
+
+def variables_of(script: Script) -> dict[str, str]:
+    """What is set for a process of the script, whoever starts it."""
+    return KEEPS_MEMORY if script.device == "cpu" else {}
 
 
 def place_of(script: Script, folder: Path) -> Path:
@@ -202,10 +216,13 @@ def samples_per_s(script: Script, size: int, seconds: float) -> float | None:
             killed(process)
         moments = read_stamps(stamps)
     usual = [moment for moment in moments if moment - moments[0] > START_S]
-    per_step = size * script.batches
-    if len(usual) < 3:
+    # Workers that began together deliver together: between the same points of two of their rounds
+    # lies as much work as time. From the first of a burst to the last of another lies one too much.
+    rounds = max(1, script.num_workers)
+    steps = (len(usual) - 1) // rounds * rounds
+    if steps < 2:
         return None
-    return (len(usual) - 1) * per_step / (usual[-1] - usual[0])
+    return steps * size * script.batches / (usual[steps] - usual[0])
 
 
 def loaded(folder: Path, process: subprocess.Popen[bytes]) -> None:
@@ -293,7 +310,10 @@ def one_run(script: Script, budget_s: float, busy: int, kept: Path | None) -> di
             command.append(f"{script.option}={{batch_size}}")
         begun_s = time.monotonic()
         where = place_of(script, Path(folder))
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=where)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=where,
+            env={**os.environ, **variables_of(script)},
+        )  # fmt: skip
         row: dict[str, Any] = {"wall_s": time.monotonic() - begun_s, "exit_code": done.returncode}
     if not done.stdout:
         return row | {"error": (done.stderr.strip().splitlines() or ["no output"])[-1]}
@@ -349,6 +369,7 @@ def measure_all(options: argparse.Namespace, results: Results) -> None:
     """What is missing, script by script: a pass, the runs, a pass with the recommended sizes."""
     rows = results.data.setdefault("scripts", {})
     results.data["budget_s"] = options.budget
+    results.data["variables_on_cpu"] = KEEPS_MEMORY
     for name in options.scripts:
         script = SCRIPTS[name]
         if script.cloned:
@@ -515,7 +536,7 @@ def main() -> None:
     parser.add_argument("--clones", type=Path, help="folder of repositories, for scripts of these")
     parser.add_argument("--budget", type=float, default=30.0, help="of a run (%(default)s s)")
     parser.add_argument(
-        "--seconds", type=float, default=1.5, help="of a size's truth (%(default)s)"
+        "--seconds", type=float, default=2.5, help="of a size's truth (%(default)s)"
     )
     parser.add_argument(
         "--passes", type=int, default=4, help="over the sizes of the truth (%(default)s)"

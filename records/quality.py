@@ -33,6 +33,22 @@ class Cause(Record, frozen=True, kw_only=True):
     remedy: str = ""
 
 
+class PageFaults(Record, frozen=True, kw_only=True):
+    """What it costs a step on a CPU to get its memory from the system.
+
+    Attributes:
+        num: of a clean step, on average.
+        each_s: seconds of one, measured in the same process right after its steps, one thread
+            alone. Several that fault at once wait for each other, so it is a lower bound.
+        allocator: the C library and whether it gives freed memory back to the system as it does by
+            default; the remedy is known for "glibc" alone.
+    """
+
+    num: float
+    each_s: float
+    allocator: Literal["glibc", "glibc, set by its variables", "other"]
+
+
 StepMethod = Literal["clean steps", "low quantile", "all steps"]
 
 
@@ -51,6 +67,7 @@ class StepQuality(Record, frozen=True, kw_only=True):
         longest_slow_s: of one of them.
         num_collections: full collections of Python's garbage collector in the timed steps.
         collected_s: seconds that these add to a step on average; a part of its time.
+        page_faults: where they may be a good part of a step on a CPU.
         method: what the trial's step time is. `clean steps`: the median over them. `low quantile`:
             the first quartile of all steps, where clean ones could not be told apart; the interval
             then reaches down to what the steps would have taken without the time that they waited
@@ -68,5 +85,6 @@ class StepQuality(Record, frozen=True, kw_only=True):
     longest_slow_s: float = 0.0
     num_collections: int = 0
     collected_s: float = 0.0
+    page_faults: PageFaults | None = None
     method: StepMethod = "clean steps"
     unavailable: dict[str, str] = {}

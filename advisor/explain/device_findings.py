@@ -1,4 +1,4 @@
-"""What the GPU's own counters and its allocator say beside the times."""
+"""What counters and allocators of the GPU and the host say beside the times."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ SCATTERED_SHARE = 0.10
 """Reserved memory above what was ever used in it, as a share of the capacity, that is named."""
 STARTS_SHARE = 0.20
 """A start of workers that takes a smaller part of an epoch's steps is not named."""
+FAULTS_SHARE = 0.05
+"""Page faults that take a smaller part of a step are not named; the intervals of quiet steps are
+about as wide."""
+KEEPS_MEMORY = ("export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1099511627776",)
+"""No block is mapped by itself, and less than 1 TiB at the end of the heap is not given back
+(mallopt(3))."""
 HAS_EXPANDABLE = "expandable segments"
 """Stands in a memory's source where the allocator has them already."""
 _ALLOW_CUPTI = (
@@ -116,6 +122,52 @@ def workers_start(measurements: Measurements, batch_size: int) -> list[Finding]:
             remedy="one DataLoader for all epochs, with persistent_workers=True, keeps them.",
         )
     ]
+
+
+def page_faults(measurements: Measurements, batch_size: int) -> list[Finding]:
+    """Steps on a CPU that give their memory back to the system and get it anew, page by page.
+
+    Named for the recommended size; where its steps do not, for the size that does so most.
+    """
+    named = max(
+        (trial for trial in measurements.timed if _share_of_faults(trial) >= FAULTS_SHARE),
+        key=lambda trial: (trial.batch_size == batch_size, _share_of_faults(trial)),
+        default=None,
+    )
+    faults = None if named is None or named.quality is None else named.quality.page_faults
+    if named is None or faults is None:
+        return []
+    share = _share_of_faults(named)
+    by_default = faults.allocator == "glibc"
+    return [
+        Finding(
+            rule="memory.page_faults",
+            severity="warning",
+            message=f"a step at batch {named.batch_size} spends {share:.0%} of its time or more on "
+            f"{faults.num:,.0f} page faults: memory that one step frees goes back to the system, "
+            "and the next step gets it anew. How much does so depends on what the process did "
+            "before: times of one size differ between processes",
+            evidence=(
+                Evidence(
+                    metric="share of a step in page faults, at least",
+                    value=round(share, 3),
+                    threshold=FAULTS_SHARE,
+                ),
+            ),
+            remedy="start the script with these variables, in training too: its process then keeps "
+            "the memory. Run again with them, since sizes then compare otherwise:"
+            if by_default
+            else "",
+            code=KEEPS_MEMORY if by_default else (),
+        )
+    ]
+
+
+def _share_of_faults(trial: Trial) -> float:
+    faults = trial.quality.page_faults if trial.quality is not None else None
+    if faults is None or trial.step_s is None:
+        return 0.0
+    return faults.num * faults.each_s / trial.step_s.median
 
 
 def retries(measurements: Measurements, batch_size: int) -> list[Finding]:

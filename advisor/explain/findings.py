@@ -40,6 +40,7 @@ def findings_of(
         findings += _disagreement(measurements, batch_size)
         findings += token_findings.padding(measurements, batch_size)
         findings += device_findings.workers_start(measurements, batch_size)
+        findings += device_findings.page_faults(measurements, batch_size)
         findings += device_findings.retries(measurements, batch_size)
         findings += device_findings.retries_above(measurements, batch_size)
         findings += device_findings.scattered(measurements, batch_size)

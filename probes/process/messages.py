@@ -133,7 +133,8 @@ class StepSample(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         lost_s: seconds that it lost to something outside the script; 0 for a clean step.
         delay_s, stolen_s, throttled_s, switches, thread_s, process_s, stops, outside_s,
-            collected_s, collections: what was counted meanwhile; see windows/step_evidence.py.
+            faults, collected_s, collections: what was counted meanwhile; see
+            windows/step_evidence.py.
     """
 
     step_s: float
@@ -148,6 +149,7 @@ class StepSample(msgspec.Struct, frozen=True, kw_only=True):
     process_s: float | None = None
     stops: float | None = None
     outside_s: float | None = None
+    faults: float | None = None
     collected_s: float = 0.0
     collections: float = 0
 

@@ -1,5 +1,5 @@
 """Counts what happens while a step runs: waiting for a core, switches, CPU time, stolen time,
-stops, garbage collections.
+stops, page faults, garbage collections.
 
 Read between steps, never inside one. A reading costs a few microseconds; what costs more (all
 threads of the process, the machine's counters) is read only as often as it stays below a thousandth
@@ -43,6 +43,7 @@ class StepEvidence(NamedTuple):
         outside_s: core-seconds that processes outside the run used. A thread that waited longer
             waited for its own kind: that is what the step costs on this machine. `None` where
             nobody counts that.
+        faults: pages that the system gave the process when it first touched them (minor faults).
         collected_s: seconds of full collections of Python's garbage collector, which walk every
             object of the process.
         collections: their number.
@@ -56,6 +57,7 @@ class StepEvidence(NamedTuple):
     process_s: float | None = None
     stops: float | None = None
     outside_s: float | None = None
+    faults: float | None = None
     collected_s: float = 0.0
     collections: float = 0
 
@@ -88,6 +90,7 @@ class Reading(NamedTuple):
     stops: int | None
     at_s: float = 0.0
     outside_cores: float | None = None
+    faults: int | None = None
     collected_s: float = 0.0
     collections: int = 0
 
@@ -187,9 +190,10 @@ class EvidenceReader:
             self._read_dear()
         elif self._main in self._files:
             self._read_delay(self._main)
-        switches = None
+        switches, faults = None, None
         if resource is not None:
-            switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+            usage = resource.getrusage(resource.RUSAGE_SELF)
+            switches, faults = usage.ru_nivcsw, usage.ru_minflt
         return Reading(
             delays_ns=dict(self._delays),
             stolen_s=self._stolen_s,
@@ -200,6 +204,7 @@ class EvidenceReader:
             stops=None if self._stops is None else self._stops.count,
             at_s=now_s,
             outside_cores=None if self._outside_cores is None else self._outside_cores(),
+            faults=faults,
             collected_s=self._collections.seconds,
             collections=self._collections.count,
         )
@@ -258,6 +263,7 @@ def between(start: Reading, end: Reading) -> StepEvidence:
         process_s=end.process_s - start.process_s,
         stops=None if end.stops is None or start.stops is None else end.stops - start.stops,
         outside_s=None if cores is None else cores * (end.at_s - start.at_s),
+        faults=None if end.faults is None or start.faults is None else end.faults - start.faults,
         collected_s=end.collected_s - start.collected_s,
         collections=end.collections - start.collections,
     )

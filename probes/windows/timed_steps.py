@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from math import ceil
 
+import msgspec
+
 from ...records import Spread, StepMethod, StepQuality, TrialRequest
 from ...records.request import USUAL_TIMED_STEPS
 from ...spread import spread_of
 from ..devices.device_probe import WindowDevice
 from ..process.messages import StepSample
 from . import clean_steps
+from .page_faults import page_faults
 from .timed_step import Step, sampled
 from .token_rates import StepMeans, means_of
 from .warm_up import WAITS, WarmUp
@@ -146,7 +149,14 @@ class TimedSteps:
             min_samples=min(least, max(1, len(self._usual(micro_batches)) // group)),
             asynchronous=self._asynchronous,
         )
-        return step_s, clean_steps.quality_of(judged, method, unread)
+        quality = clean_steps.quality_of(judged, method, unread)
+        if quality is None or step_s is None or self._asynchronous:
+            return step_s, quality
+        finished = self._finished(micro_batches)
+        clean = [step for step, lost in zip(finished, judged.lost_s, strict=True) if not lost]
+        counts = [step.evidence.faults for step in clean if step.evidence is not None]
+        faults = page_faults(counts, step_s.median)
+        return step_s, msgspec.structs.replace(quality, page_faults=faults)
 
     def wait_time(self, micro_batches: int, method: StepMethod) -> Spread | None:
         """Seconds that a step waited for data, of the steps that the step time is made of.
