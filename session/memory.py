@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ..advisor.explain.memory_cuts import cuts_of
-from ..advisor.fit.split_limit import limit_of, split_limit
+from ..advisor.gpu_memory.split_limit import limit_of, split_limit
 from ..probes.memory.analysis import devices_of, notes_of
 from ..probes.memory.snapshot import Snapshot, read_snapshot
 from ..records import MemoryAnalysis, SnapshotDevice

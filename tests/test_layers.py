@@ -32,7 +32,11 @@ RULES = {
         {"msgspec"},
         {*SHARED, "advisor/explain", "advisor/choose", "advisor/measured", "advisor/tails"},
     ),
-    "advisor/fit": ({"msgspec"}, {*SHARED, "advisor/fit", "advisor/measured"}),
+    "advisor/fit": (
+        {"msgspec"},
+        {*SHARED, "advisor/fit", "advisor/gpu_memory", "advisor/measured"},
+    ),
+    "advisor/gpu_memory": ({"msgspec"}, {*SHARED, "advisor/gpu_memory"}),
     "advisor/split": ({"msgspec"}, {*SHARED, "advisor/split", "advisor/measured"}),
     "advisor/tails": ({"msgspec"}, {*SHARED, "advisor/tails"}),
     "probes": (set(), set()),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...units import MIB
-from .forecast import EAGER_BYTES, LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES, most_beside
+from ..gpu_memory.context import LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
+from .forecast import EAGER_BYTES, most_beside
 
 
 def assumptions(

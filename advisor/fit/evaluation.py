@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ...records import EvaluationPeak, Forecast
-from .forecast import LEAST_CONTEXT_BYTES
+from ..gpu_memory.context import LEAST_CONTEXT_BYTES
 
 
 def beside_evaluation(

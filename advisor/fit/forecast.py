@@ -16,14 +16,12 @@ from itertools import pairwise, repeat
 import msgspec
 
 from ...records import FakeTrial, FittedGpu, Forecast, Variant
+from ..gpu_memory.context import LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
 from ..measured.step_law import GROWTH, SMALLEST, StepLaw, fit_step_law, law_of_trials
 from .first_steps import Held, first_steps
 from .reserved_memory import fits
 
 MAX_TRIALS = 12
-LEAST_CONTEXT_BYTES = 300 << 20
-MOST_CONTEXT_BYTES = 650 << 20
-"""Bytes of CUDA's context, its libraries and workspaces, beside torch's allocator, at most."""
 HOPPER = ("H20", "H100", "H200", "B200")
 """How names of Hopper cards begin. B200, of which nothing is known, is taken for one."""
 HOPPER_BYTES = 256 << 20

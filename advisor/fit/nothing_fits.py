@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ...records import Estimate, FittingChange, Forecast, PeakRole, TooSmall
-from .forecast import LEAST_CONTEXT_BYTES
+from ..gpu_memory.context import LEAST_CONTEXT_BYTES
 
 
 def too_small(answer: Estimate) -> tuple[TooSmall, ...]:

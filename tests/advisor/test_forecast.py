@@ -10,8 +10,6 @@ from batchadvisor.advisor.fit.assumptions import assumptions
 from batchadvisor.advisor.fit.first_steps import Held
 from batchadvisor.advisor.fit.forecast import (
     EAGER_BYTES,
-    LEAST_CONTEXT_BYTES,
-    MOST_CONTEXT_BYTES,
     Between,
     forecast,
     most_beside,
@@ -28,6 +26,7 @@ from batchadvisor.advisor.fit.gpus import (
     nearest,
 )
 from batchadvisor.advisor.fit.peak_range import peak_range
+from batchadvisor.advisor.gpu_memory.context import LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
 from batchadvisor.records import FakeTrial, Variant
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -4,7 +4,8 @@ import random
 
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.fit.forecast import LEAST_CONTEXT_BYTES, forecast, next_size
+from batchadvisor.advisor.fit.forecast import forecast, next_size
+from batchadvisor.advisor.gpu_memory.context import LEAST_CONTEXT_BYTES
 from batchadvisor.advisor.measured.step_law import (
     StepLaw,
     floor_of,

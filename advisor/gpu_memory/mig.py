@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from .gpus import GIB
+from ...units import GIB
 
 SLICES_GIB: Final[Mapping[str, Mapping[str, float]]] = {
     "A100-40GB": {"1g.5gb": 4.75, "2g.10gb": 9.5, "3g.20gb": 19.5},
