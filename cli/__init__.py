@@ -1,4 +1,7 @@
-"""The command line: one file a verb. Heavy imports stay inside the verbs, `--help` is fast."""
+"""The command line: one file a verb. Heavy imports stay inside the verbs, `--help` is fast.
+
+Commands of features stand with them; see `features.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ import click
 
 from .. import __version__
 from ..errors import BatchAdvisorError, ScriptError
+from . import features
 from .advise import advise
 from .analyze import analyze
 from .common import Debug
 from .doctor import doctor
 from .emit import emit
-from .estimate import estimate
 from .memory import memory
 from .plan import plan
 from .report import report
@@ -30,10 +33,22 @@ __all__ = ["cli", "main"]
 
 NO_ROOM_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Why standard output may take no more."""
-VERBS = (run, show, advise, analyze, memory, estimate, plan, report, tails, emit, view, doctor)
+VERBS = (run, show, advise, analyze, memory, plan, report, tails, emit, view, doctor)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """Commands of ours, and those of features, which are imported only when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All of them, in the order of the alphabet."""
+        return sorted([*super().list_commands(ctx), *features.verbs()])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name."""
+        return super().get_command(ctx, cmd_name) or features.command(cmd_name)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="batchadvisor")
 def cli() -> None:
     """Recommend a batch size for a training script, and say what limits its speed."""

@@ -53,25 +53,6 @@ from .distribution import (
 from .doors import Door, DoorTraits, traits_of
 from .edit import EditCheck
 from .entered import Entered
-from .estimate import (
-    Estimate,
-    EvaluationPeak,
-    FakeTrial,
-    FittedGpu,
-    FittingChange,
-    Forecast,
-    LargeTensor,
-    OptimizerKind,
-    PeakPlace,
-    PeakRole,
-    PeakSource,
-    SizeLimit,
-    StepTimeline,
-    TensorUse,
-    TooSmall,
-    Variant,
-    WhatIf,
-)
 from .explained import (
     ExplainedSize,
     HeldRole,
@@ -79,6 +60,18 @@ from .explained import (
     HeldTensors,
     MemoryExplained,
     WhyExplained,
+)
+from .fake_step import (
+    FakeTrial,
+    LargeTensor,
+    OptimizerKind,
+    OpWork,
+    PeakPlace,
+    PeakRole,
+    PeakSource,
+    StepTimeline,
+    TensorUse,
+    Variant,
 )
 from .flames import (
     Flame,
@@ -110,7 +103,6 @@ from .profile import (
 )
 from .quality import Cause, StepMethod, StepQuality
 from .request import Purpose, TrialRequest, TurnsPlan
-from .roofline import Calibration, OpWork, StepBound
 from .run import START_SHARE, DeviceInfo, Fault, RunRecord, RunState, Versions
 from .script import (
     BatchSizeSource,
@@ -185,7 +177,6 @@ __all__ = [
     "BatchOrder",
     "BatchSizeSource",
     "Breakdown",
-    "Calibration",
     "CallTime",
     "CapSource",
     "Case",
@@ -217,8 +208,6 @@ __all__ = [
     "EditCheck",
     "Entered",
     "EpochRisk",
-    "Estimate",
-    "EvaluationPeak",
     "Evidence",
     "Explained",
     "ExplainedSize",
@@ -226,14 +215,11 @@ __all__ = [
     "Fault",
     "FileTouched",
     "Finding",
-    "FittedGpu",
-    "FittingChange",
     "Fix",
     "Flame",
     "FlameBlock",
     "FlopRate",
     "Following",
-    "Forecast",
     "Frame",
     "FrameKind",
     "Goal",
@@ -317,7 +303,6 @@ __all__ = [
     "Setup",
     "Severity",
     "SizeAxis",
-    "SizeLimit",
     "SizeSeen",
     "SnapshotDevice",
     "SourceLine",
@@ -329,7 +314,6 @@ __all__ = [
     "Spread",
     "Stacks",
     "Standing",
-    "StepBound",
     "StepFlops",
     "StepMethod",
     "StepQuality",
@@ -348,7 +332,6 @@ __all__ = [
     "TokenLengths",
     "TokenStep",
     "Tokens",
-    "TooSmall",
     "TraceFault",
     "TraceReport",
     "Training",
@@ -360,7 +343,6 @@ __all__ = [
     "Variant",
     "Verdict",
     "Versions",
-    "WhatIf",
     "WhyExplained",
     "shared_size",
     "traits_of",

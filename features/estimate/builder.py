@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...records import Estimate, FakeTrial, Forecast
+from ...records import FakeTrial
+from ...reports.builder.sections.step_memory import share, step_section
+from ...reports.report import Column, Fact, MemoryReport, MemorySection, Row, Table
+from ...reports.words.laws import line_text
+from ...reports.words.wording import clean
 from ...units import format_bytes, format_count
-from ..report import Column, Fact, MemoryReport, MemorySection, Row, Table
-from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
-from ..words.fits import (
+from .records import Estimate, Forecast
+from .words.bounds import HEAD, TITLE, bound_notes, bound_rows
+from .words.fits import (
     COMPILED,
     evaluation_text,
     fitting_rows,
@@ -18,11 +22,9 @@ from ..words.fits import (
     range_texts,
     tensors_text,
 )
-from ..words.fits import TITLE as FITTING
-from ..words.laws import forecast_law_note, line_text
-from ..words.nothing_fits import nothing_fits_texts
-from ..words.wording import clean
-from .sections.step_memory import share, step_section
+from .words.fits import TITLE as FITTING
+from .words.laws import forecast_law_note
+from .words.nothing_fits import nothing_fits_texts
 
 
 def build_estimate(answer: Estimate, next_command: str = "") -> MemoryReport:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...units import MIB
-from ..gpu_memory.context import LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
+from ....advisor.gpu_memory.context import LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
+from ....units import MIB
 from .forecast import EAGER_BYTES, most_beside
 
 

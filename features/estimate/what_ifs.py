@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..advisor.measured.step_law import SMALLEST
-from ..records import FakeTrial, Forecast, OptimizerKind, Variant, WhatIf
+from ...advisor.measured.step_law import SMALLEST
+from ...records import FakeTrial, OptimizerKind, Variant
 from .fake_loop import CannotFakeError, FakeLoop
+from .records import Forecast, WhatIf
 
 LORA_RANK = 16
 SHARDED_RANKS = 8

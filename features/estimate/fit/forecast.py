@@ -15,9 +15,10 @@ from itertools import pairwise, repeat
 
 import msgspec
 
-from ...records import FakeTrial, FittedGpu, Forecast, Variant
-from ..gpu_memory.context import LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
-from ..measured.step_law import GROWTH, SMALLEST, StepLaw, fit_step_law, law_of_trials
+from ....advisor.gpu_memory.context import LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
+from ....advisor.measured.step_law import GROWTH, SMALLEST, StepLaw, fit_step_law, law_of_trials
+from ....records import FakeTrial, Variant
+from ..records import FittedGpu, Forecast
 from .first_steps import Held, first_steps
 from .reserved_memory import fits
 

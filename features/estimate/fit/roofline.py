@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from math import fsum
 from statistics import median
 
-from ...records import Calibration, OpWork, StepBound
+from ....records import OpWork
+from ..records import Calibration, StepBound
 from .gpu_specs import GpuSpecs
 
 LAUNCH_S = 4e-6

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from ..gpu_memory.caching_allocator import CachingAllocator, NoMemoryError
-from ..gpu_memory.expandable_segments import ExpandableAllocator
+from ....advisor.gpu_memory.caching_allocator import CachingAllocator, NoMemoryError
+from ....advisor.gpu_memory.expandable_segments import ExpandableAllocator
 
 
 def fits(requests: Iterable[int], capacity: int, *, expandable: bool = False) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...records import Estimate, FittedGpu, Forecast, SizeLimit
-from ...units import format_bytes
+from ....units import format_bytes
+from ..records import Estimate, FittedGpu, Forecast, SizeLimit
 
 TITLE = "Largest batch that should fit"
 NAMED = 4

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...records import Estimate, StepBound
-from ...units import format_seconds
+from ....units import format_seconds
+from ..records import Estimate, StepBound
 
 TITLE = "A step takes no less than this (a roofline; lower bounds, no forecasts)"
 LAUNCH = "4 us"

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from ...records import FakeTrial, Forecast, LargeTensor, SizeLimit
-from ..measured.kernel_limits import MOST_BLOCKS, MOST_ELEMENTS, UNSIGNED_ELEMENTS
+from ....advisor.measured.kernel_limits import MOST_BLOCKS, MOST_ELEMENTS, UNSIGNED_ELEMENTS
+from ....records import FakeTrial, LargeTensor
+from ..records import Forecast, SizeLimit
 
 MOST_SIZE = 1 << 40
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .common import (
+from ...cli.common import (
     ScriptFirst,
     check_output_and_json,
     debug_option,
@@ -15,7 +15,7 @@ from .common import (
     terminal,
     wrote,
 )
-from .types import PLACE, files
+from ...cli.types import PLACE, files
 
 MOST_SHARD_RANKS = 65_536
 """Ranks that `--shard` counts; more share no model today."""
@@ -92,11 +92,11 @@ def estimate(
     it. Every figure for a GPU is an estimate; on one only the memory of three trainings was
     checked.
     """
-    from ..probes.source.placeholder import command
-    from ..records import Goal
-    from ..reports.terminal.progress import NullDisplay, ProgressDisplay
-    from ..session import estimate as session
-    from ..session.setup.checked_options import COMMAND_LINE, checked_options
+    from ...probes.source.placeholder import command
+    from ...records import Goal
+    from ...reports.terminal.progress import NullDisplay, ProgressDisplay
+    from ...session.setup.checked_options import COMMAND_LINE, checked_options
+    from . import estimate as session
 
     end_like_ctrl_c()
     output = given["output"]

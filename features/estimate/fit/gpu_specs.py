@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ..measured.peaks import (
+from ....advisor.measured.peaks import (
     A10_SHEET,
     A100_SHEET,
     ADA_PAPER,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..advisor.fit.gpu_specs import SPECS, specs_of
-from ..advisor.fit.roofline import Works, calibrated, step_bound, work_at
-from ..errors import RunError, UsageError
-from ..records import Calibration, Forecast, OpWork, RunRecord, StepBound, Variant
+from ...errors import RunError, UsageError
+from ...records import OpWork, RunRecord, Variant
+from ...session.recording.store import read_record
+from ...session.setup.options import RunOptions, digest_of
 from .fake_loop import Made
-from .recording.store import read_record
-from .setup.options import RunOptions, digest_of
+from .fit.gpu_specs import SPECS, specs_of
+from .fit.roofline import Works, calibrated, step_bound, work_at
+from .records import Calibration, Forecast, StepBound
 
 NOT_COUNTED = "no operation of its steps was counted"
 

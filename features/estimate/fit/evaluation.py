@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from ...records import EvaluationPeak, Forecast
-from ..gpu_memory.context import LEAST_CONTEXT_BYTES
+from ....advisor.gpu_memory.context import LEAST_CONTEXT_BYTES
+from ..records import EvaluationPeak, Forecast
 
 
 def beside_evaluation(

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..advisor.fit.first_steps import Held
-from ..advisor.measured.step_law import SMALLEST
-from ..errors import RunError, ScriptError
-from ..probes.process.endings import WorkerGone
-from ..probes.process.messages import FakeResult, Raised
-from ..probes.process.worker_like import FakesSteps
-from ..records import Discovery, EvaluationPeak, FakeTrial, OpWork, Variant
-from .display import Display
-from .fake_failures import why_not_faked
-from .run import Run
+from ...advisor.measured.step_law import SMALLEST
+from ...errors import RunError, ScriptError
+from ...probes.process.endings import WorkerGone
+from ...probes.process.messages import FakeResult, Raised
+from ...probes.process.worker_like import FakesSteps
+from ...records import Discovery, FakeTrial, OpWork, Variant
+from ...session.display import Display
+from ...session.fake_failures import why_not_faked
+from ...session.run import Run
+from .fit.first_steps import Held
+from .records import EvaluationPeak
 
 WHY_NOT = "`batchadvisor run` measures what it takes, on the GPU itself."
 RAN_TO_ITS_END = "exit code 0"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ...records import Estimate, FittingChange, Forecast, PeakRole, TooSmall
-from ..gpu_memory.context import LEAST_CONTEXT_BYTES
+from ....advisor.gpu_memory.context import LEAST_CONTEXT_BYTES
+from ....records import PeakRole
+from ..records import Estimate, FittingChange, Forecast, TooSmall
 
 
 def too_small(answer: Estimate) -> tuple[TooSmall, ...]:

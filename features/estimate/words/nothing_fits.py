@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...records import Estimate, TooSmall
-from ...units import format_bytes
+from ....units import format_bytes
+from ..records import Estimate, TooSmall
 
 MOST_SHARE = 0.55
 """Share of the memory held from which on one part is called most of it."""

@@ -10,23 +10,24 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..advisor.fit.assumptions import assumptions
-from ..advisor.fit.evaluation import beside_evaluation
-from ..advisor.fit.first_steps import Held
-from ..advisor.fit.forecast import forecast, next_size
-from ..advisor.fit.gpu_specs import SPECS
-from ..advisor.fit.gpus import MEMORY_GIB, AmbiguousGpuError, gpu_named, nearest
-from ..advisor.fit.nothing_fits import fits_nowhere, too_small
-from ..advisor.fit.peak_range import peak_range
-from ..advisor.fit.size_limits import size_limits
-from ..errors import RunError, UsageError
-from ..records import Estimate, FakeTrial, Forecast, RunRecord, Variant
-from ..units import parse_bytes
-from .display import Display
+from ...errors import RunError, UsageError
+from ...records import FakeTrial, RunRecord, Variant
+from ...session.display import Display
+from ...session.memory import write_memory_report
+from ...session.run import Run
+from ...session.setup.options import RunOptions
+from ...units import parse_bytes
 from .fake_loop import WHY_NOT, CannotFakeError, FakeLoop
-from .memory import write_memory_report
-from .run import Run
-from .setup.options import RunOptions
+from .fit.assumptions import assumptions
+from .fit.evaluation import beside_evaluation
+from .fit.first_steps import Held
+from .fit.forecast import forecast, next_size
+from .fit.gpu_specs import SPECS
+from .fit.gpus import MEMORY_GIB, AmbiguousGpuError, gpu_named, nearest
+from .fit.nothing_fits import fits_nowhere, too_small
+from .fit.peak_range import peak_range
+from .fit.size_limits import size_limits
+from .records import Estimate, Forecast
 from .step_times import StepTimes, calibration_record
 from .what_ifs import Wanted, hopeless, looked_at, trial_at
 
@@ -350,7 +351,7 @@ def write_estimate(
     Raises:
         RunError: it cannot be written.
     """
-    from ..reports.builder.estimate import build_estimate
+    from .builder import build_estimate
 
     data = estimate_json(answer, everything=everything)
     write_memory_report(lambda: build_estimate(answer, next_command), data, path)
@@ -358,7 +359,7 @@ def write_estimate(
 
 def estimate_text(answer: Estimate, next_command: str, *, width: int, color: bool) -> str:
     """The output of the command."""
-    from ..reports.terminal.estimate import render
+    from .terminal import render
 
     encoding = sys.stdout.encoding or "ascii"
     return render(answer, next_command, width=width, color=color, encoding=encoding).rstrip("\n")

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from ...records import Estimate, FakeTrial, Forecast, Variant
+from ...records import FakeTrial, Variant
+from ...reports.terminal.page import Page
+from ...reports.words.laws import line_text
 from ...units import format_bytes, format_count
-from ..words.bounds import HEAD, TITLE, bound_notes, bound_rows
-from ..words.fits import (
+from .records import Estimate, Forecast
+from .words.bounds import HEAD, TITLE, bound_notes, bound_rows
+from .words.fits import (
     COMPILED,
     evaluation_text,
     fitting_rows,
@@ -20,10 +23,9 @@ from ..words.fits import (
     range_texts,
     tensors_text,
 )
-from ..words.fits import TITLE as FITTING
-from ..words.laws import forecast_law_note, line_text
-from ..words.nothing_fits import nothing_fits_texts
-from .page import Page
+from .words.fits import TITLE as FITTING
+from .words.laws import forecast_law_note
+from .words.nothing_fits import nothing_fits_texts
 
 NAMES_WIDTH = 30
 """Columns of the names of GPUs that share a row."""
