@@ -20,9 +20,7 @@ from .advise import advise
 from .analyze import analyze
 from .common import Debug
 from .doctor import doctor
-from .emit import emit
 from .memory import memory
-from .plan import plan
 from .report import report
 from .run import run
 from .show import show
@@ -33,7 +31,7 @@ __all__ = ["cli", "main"]
 
 NO_ROOM_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Why standard output may take no more."""
-VERBS = (run, show, advise, analyze, memory, plan, report, tails, emit, view, doctor)
+VERBS = (run, show, advise, analyze, memory, report, tails, view, doctor)
 
 
 class Commands(click.Group):

@@ -28,15 +28,6 @@ from .callback_observations import NoiseScale, Observed, SizeSeen, StretchesSeen
 from .checks import Loss, Outcome, TailCheck
 from .checkup import Check, Checkup
 from .clocks import GPU_LIMITS, GPU_SETTINGS
-from .cluster_plan import (
-    ClusterPlan,
-    Link,
-    PlanCard,
-    PlanKind,
-    PlanOption,
-    PlanShare,
-    RankPoint,
-)
 from .comparison import Change, Comparison, Difference, shared_size
 from .counters import Counters
 from .creep import KeptTensors, MemoryCreep
@@ -187,7 +178,6 @@ __all__ = [
     "Choice",
     "ChosenBatch",
     "CleanSize",
-    "ClusterPlan",
     "Collectives",
     "Communication",
     "Comparison",
@@ -241,7 +231,6 @@ __all__ = [
     "LengthChoice",
     "LengthLaw",
     "Limit",
-    "Link",
     "LoaderInfo",
     "LongestGap",
     "Loss",
@@ -280,17 +269,12 @@ __all__ = [
     "PeakRole",
     "PeakSource",
     "Pipeline",
-    "PlanCard",
-    "PlanKind",
-    "PlanOption",
-    "PlanShare",
     "PriorLaw",
     "Profile",
     "Proof",
     "Purpose",
     "RankInfo",
     "RankPairs",
-    "RankPoint",
     "RankTimes",
     "RankTrial",
     "Record",

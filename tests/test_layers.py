@@ -139,6 +139,16 @@ RULES |= {
             "advisor/measured",
         },
     ),
+    "features/plan/split": (
+        {"msgspec"},
+        {
+            *SHARED,
+            "features/plan/split",
+            "features/plan/records",
+            "advisor/measured",
+            "advisor/split",
+        },
+    ),
 }
 PARTS = {
     "records": "records",
@@ -153,8 +163,9 @@ PARTS = {
 and may import the feature's own data too."""
 OWN_DATA = ("records", "words", "page")
 DOORS = ("cli", "session", "callback", "tensorboard_plugin", "__init__", "__main__")
+DOORS_OF_FEATURES = ("features/plan/engines",)
 """They join the rooms and may import everything, heavy things inside functions only; `session`
-does not import what calls it. So do the modules of a feature that are no part with rules."""
+does not import what calls it. So do modules of a feature that are no part with rules."""
 AT_THE_TOP = {"tensorboard_plugin.py": {"tensorboard"}}
 """Only TensorBoard imports this module, and it needs TensorBoard's base class to define its own."""
 ONLY_IN_FUNCTIONS = {
@@ -233,10 +244,11 @@ def rule_of(path):
     room, feature = room_of(path), feature_of(path)
     part = path.removesuffix(".py").split("/")[2] if feature else ""
     if part in PARTS:
-        own = {f"features/{feature}/{data}" for data in OWN_DATA}
+        own = {f"features/{feature}/{data}" for data in (*OWN_DATA, part)}
         outside, ours = RULES[PARTS[part]]
         return outside, {*ours, *own}
-    if is_within(path.removesuffix(".py"), DOORS) or (feature and room == f"features/{feature}"):
+    joins = (*DOORS, *DOORS_OF_FEATURES)
+    if is_within(path.removesuffix(".py"), joins) or (feature and room == f"features/{feature}"):
         return None
     return RULES[room]
 
@@ -360,10 +372,18 @@ class TestRules:
             ("features/estimate/bad.py", "import torch", "heavy"),
             ("features/estimate/builder.py", "import rich", "builder.py:1: rich"),
             ("features/estimate/builder.py", "from .estimate import gpus_of", "may not import it"),
-            ("features/estimate/terminal.py", "from .builder import build", "may not import it"),
+            (
+                "features/estimate/terminal.py",
+                "from .builder.plan import build",
+                "may not import it",
+            ),
             ("features/estimate/words/bad.py", "from ..fit import gpus", "may not import it"),
             ("features/estimate/records.py", "from ...units import GIB", "may not import it"),
             ("features/estimate/fit/bad.py", "import torch", "fit may not import it"),
+            ("features/plan/split/bad.py", "from ..cluster_plan import plan", "split may not"),
+            ("features/plan/engines/bad.py", "import torch", "heavy"),
+            ("features/plan/engines/bad.py", "from ...estimate.fit import gpus", "plan may not"),
+            ("features/plan/builder/bad.py", "from ..split.links import Link", "may not import it"),
             ("features/estimate/fit/bad.py", "from ....session import run", "fit may not import"),
             ("units.py", "from .advisor import search", "the root may not"),
             ("units.py", "import torch", "the root may not"),

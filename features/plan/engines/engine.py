@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from ..setup.options import RunOptions
+from ....session.setup.options import RunOptions
 
 
 class GpuType(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...records import ClusterPlan, PlanCard, PlanOption, PlanShare, RankPoint
-from ...units import format_seconds
-from ..chart import Chart, Series, rounded
-from ..report import Column, Fact, Finding, PlanReport, PlanSection, Row, Table
-from ..words.wording import clean, evidence_text, measured, pad_digits, plural
-from .devices.split_snippet import snippet_of_shares
+from ....reports.chart import Chart, Series, rounded
+from ....reports.report import Column, Fact, Finding, Row, Table
+from ....reports.words.wording import clean, evidence_text, measured, pad_digits, plural
+from ....units import format_seconds
+from ..page import PlanReport, PlanSection
+from ..records import ClusterPlan, PlanCard, PlanOption, PlanShare, RankPoint
+from .snippet import snippet_of_shares
 
 DIGITS = 0.03
 """Relative precision of the shown figures: as if known to 3 %, so three digits."""

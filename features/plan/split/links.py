@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ...records import Link, RunRecord
-from ...records import Scaling as RankScaling
-from ..measured.distribution import ring_share, scaling_of
+from ....advisor.measured.distribution import ring_share, scaling_of
+from ....records import RunRecord
+from ....records import Scaling as RankScaling
+from ..records import Link
 from .interconnects import Interconnect
 
 FARTHEST_ESTIMATE = 64

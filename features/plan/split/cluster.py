@@ -6,16 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
-from ...records import (
-    Advice,
-    ClusterPlan,
-    Link,
-    PlanKind,
-    PlanOption,
-    RunRecord,
-    worst_first,
-)
-from .allocation import MULTIPLES, PORTIONS, multiple_in
+from ....advisor.split.allocation import MULTIPLES, PORTIONS, multiple_in
+from ....records import Advice, RunRecord, worst_first
+from ..records import ClusterPlan, Link, PlanKind, PlanOption
 from .cards import Card, card_of, num_samples_of, plan_card
 from .cluster_findings import findings_of, predictions_apart, remarks_of_left_out
 from .cluster_forecast import forecast_of

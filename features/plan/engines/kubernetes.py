@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ...errors import UsageError
+from ....errors import UsageError
 from .names import slugs
 
 Kind = Literal["k8s", "jobset", "trainjob"]

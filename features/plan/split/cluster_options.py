@@ -7,8 +7,8 @@ from functools import cache
 from itertools import combinations
 from math import ceil
 
-from ...records import PlanKind, PlanOption, PlanShare
-from .allocation import proportional
+from ....advisor.split.allocation import proportional
+from ..records import PlanKind, PlanOption, PlanShare
 from .cards import Card
 from .type_allocation import DeviceType, Sizes, allocate_types, slowest_s, within
 

@@ -20,11 +20,11 @@ from typing import Any
 
 import msgspec
 
-from ...errors import UsageError
-from ...probes.worker.run_script import die_with_parent
-from ..recording.store import RECORD
-from ..setup.options import RunOptions
-from ..setup.options_handed_over import hand_over
+from ....errors import UsageError
+from ....probes.worker.run_script import die_with_parent
+from ....session.recording.store import RECORD
+from ....session.setup.options import RunOptions
+from ....session.setup.options_handed_over import hand_over
 from .engine import GpuType, Probe, Standing
 from .names import slugs
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from rich.cells import cell_len
 from rich.text import Text
 
-from ..report import PlanReport, Table
-from .page import Page
-from .sections import SEVERITY_STYLES
+from ...reports.report import Table
+from ...reports.terminal.page import Page
+from ...reports.terminal.sections import SEVERITY_STYLES
+from .page import PlanReport
 
 GAP = 2
 

@@ -10,13 +10,13 @@ from typing import Literal, get_args
 
 import msgspec
 
-from ...errors import UsageError
-from ...probes.distributed.ranks import detect_rank
-from ..devices.outcome import Outcome
-from ..devices.several import FOR_ONE_RUN, answer
-from ..display import Display
-from ..setup.options import RunOptions, check_goal, check_script, run_folder
-from ..setup.options_as_typed import options_as_typed
+from ....errors import UsageError
+from ....probes.distributed.ranks import detect_rank
+from ....session.devices.outcome import Outcome
+from ....session.devices.several import FOR_ONE_RUN, answer
+from ....session.display import Display
+from ....session.setup.options import RunOptions, check_goal, check_script, run_folder
+from ....session.setup.options_as_typed import options_as_typed
 from .engine import Engine, GpuType
 from .probes import run_probes
 
@@ -53,22 +53,6 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     def limit_s(self) -> float:
         """As given, or an hour."""
         return TIME_LIMIT_S if self.time_limit_s is None else self.time_limit_s
-
-
-def check_without_engine(gres: tuple[str, ...], slurm_options: str, limit_s: float | None) -> None:
-    """Fails on options of an engine where none was named.
-
-    Raises:
-        UsageError: there is one.
-    """
-    given = {
-        "--gres": bool(gres),
-        "--slurm-options": bool(slurm_options),
-        "--time-limit": limit_s is not None,
-    }
-    for option, is_given in given.items():
-        if is_given:
-            raise UsageError(f"{option} needs --engine.", "Name the engine, or leave it out.")
 
 
 def run(options: RunOptions, cluster: Cluster, display: Display) -> Outcome:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import UsageError
-from .common import debug_option, multiple_option, terminal, wrote
-from .types import PLACE, SIZE
+from ...cli.common import debug_option, multiple_option, terminal, wrote
+from ...cli.types import PLACE, SIZE
+from ...errors import UsageError
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]
@@ -57,7 +57,7 @@ class Link(ParamType):
     name = "link"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from ..advisor.split.interconnects import interconnect
+        from .split.interconnects import interconnect
 
         if not isinstance(value, str):
             return value
@@ -129,8 +129,8 @@ def plan(
     what that is predicted to do beside equal and proportional shares, and a forecast by number of
     GPUs. A record of several ranks tells what synchronisation takes. Needs no torch.
     """
-    from ..session import cluster_plan as session
-    from ..session.report import check_output
+    from ...session.report import check_output
+    from . import cluster_plan as session
 
     if as_json and output is not None:
         raise UsageError(

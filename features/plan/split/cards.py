@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
-from ...records import Advice, Choice, DeviceRun, PlanCard, RunRecord, Trial
-from ..measured.distribution import epoch_samples, scaling_of
-from ..measured.energy import samples_per_joule, watts
-from ..measured.measurements import Measurements
-from .step_times import Member, member_of
+from ....advisor.measured.distribution import epoch_samples, scaling_of
+from ....advisor.measured.energy import samples_per_joule, watts
+from ....advisor.measured.measurements import Measurements
+from ....advisor.split.step_times import Member, member_of
+from ....records import Advice, Choice, DeviceRun, RunRecord, Trial
+from ..records import PlanCard
 
 NO_PRICE = "no --price for it"
 NO_TOKENS = "its batches are not known to be sequences"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..report import PlanReport
-from .page import MARK, escape, facts_lines, folded, paragraph, table_lines
+from ...reports.markdown.page import MARK, escape, facts_lines, folded, paragraph, table_lines
+from .page import PlanReport
 
 
 def render(report: PlanReport) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from ..report import PlanReport
-from . import SCRIPTS, asset
-from .page import START, chart_data, environment, policy
+from pathlib import Path
+
+from ...reports.html import SCRIPTS, asset
+from ...reports.html.page import START, chart_data, environment, policy
+from .page import PlanReport
+
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 def render(report: PlanReport) -> str:
@@ -13,7 +17,7 @@ def render(report: PlanReport) -> str:
     style = asset("uplot/uPlot.min.css") + "\n" + asset("report.css")
     script = "\n".join((*map(asset, SCRIPTS), START))
     return (
-        environment()
+        environment(TEMPLATES)
         .get_template("plan.html.jinja")
         .render(
             report=report,

@@ -19,9 +19,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...errors import RunError, UsageError
-from ...probes.process.interrupts import held_back
-from ..setup.options_handed_over import hand_over
+from ....errors import RunError, UsageError
+from ....probes.process.interrupts import held_back
+from ....session.setup.options_handed_over import hand_over
 from .engine import GpuType, Probe, Standing
 from .names import slugs
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .advice import Finding
-from .base import SCHEMA_VERSION, Record, Spread
-from .split import CapSource
+from ...records.advice import Finding
+from ...records.base import SCHEMA_VERSION, Record, Spread
+from ...records.split import CapSource
 
 PlanKind = Literal[
     "plan", "equal shares", "in proportion to speed", "all types", "one type", "one GPU"

@@ -13,14 +13,15 @@ from typing import TypeVar
 
 import msgspec
 
-from ..advisor.advise import advise
-from ..advisor.split.cluster import NoPlanError, Probed, plan_cluster
-from ..advisor.split.interconnects import Interconnect
-from ..advisor.split.links import FARTHEST_ESTIMATE, estimated_link, measured_link
-from ..errors import BatchAdvisorError, UsageError
-from ..records import ClusterPlan, Link, RunRecord
-from .devices.outcome import read_devices
-from .recording.store import DEVICES, RECORD, read_record, write_output
+from ...advisor.advise import advise
+from ...errors import BatchAdvisorError, UsageError
+from ...records import RunRecord
+from ...session.devices.outcome import read_devices
+from ...session.recording.store import DEVICES, RECORD, read_record, write_output
+from .records import ClusterPlan, Link
+from .split.cluster import NoPlanError, Probed, plan_cluster
+from .split.interconnects import Interconnect
+from .split.links import FARTHEST_ESTIMATE, estimated_link, measured_link
 
 
 def plan(
@@ -202,8 +203,8 @@ def plan_json(answer: ClusterPlan) -> str:
 
 def plan_text(answer: ClusterPlan, next_command: str, *, width: int, color: bool) -> str:
     """The output of the command."""
-    from ..reports.builder.plan import build_plan_report
-    from ..reports.terminal.plan import render
+    from .builder.plan import build_plan_report
+    from .terminal import render
 
     return render(
         build_plan_report(answer),
@@ -235,17 +236,17 @@ def write_plan(answer: ClusterPlan, path: Path) -> None:
     Raises:
         RunError: it cannot be written.
     """
-    from ..reports.builder.plan import build_plan_report
+    from .builder.plan import build_plan_report
 
     suffix = path.suffix.lower()
     if suffix == ".json":
         text = plan_json(answer) + "\n"
     elif suffix == ".md":
-        from ..reports.markdown.plan import render as markdown
+        from .markdown import render as markdown
 
         text = markdown(build_plan_report(answer))
     else:
-        from ..reports.html.plan import render as html
+        from .html import render as html
 
         text = html(build_plan_report(answer))
     write_output(path, text)

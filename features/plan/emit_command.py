@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from ..errors import UsageError
-from .common import ScriptLast, debug_option
-from .run import run
-from .types import PLACE, SECONDS, files
+from ...cli.common import ScriptLast, debug_option
+from ...cli.run import run
+from ...cli.types import PLACE, SECONDS, files
+from ...errors import UsageError
 
 MANIFEST_OPTIONS = (
     *("output", "resume", "gpus", "device", "nproc_per_node", "dry_run"),
@@ -81,8 +81,8 @@ def emit(
     Trainer). SCRIPT is its path in the image; what follows `--` goes to it. The
     records go to a volume, a folder for each type.
     """
-    from ..session import emit as session
-    from ..session.recording.store import write_output
+    from ...session.recording.store import write_output
+    from . import emit as session
 
     typed = _checked_options(run_options, script, arguments)
     if output is not None and output.exists() and not force:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
-from ...records import Finding, RunRecord
+from ....records import Finding, RunRecord
 
 Named = tuple[str, RunRecord]
 """Where a record stands, and the record."""

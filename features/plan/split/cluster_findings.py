@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...records import Evidence, Finding, PlanCard, PlanOption
-from ...spread import ratio_of
+from ....records import Evidence, Finding
+from ....spread import ratio_of
+from ..records import PlanCard, PlanOption
 from .cards import Card
 
 COSTS_LITTLE = 0.05

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import msgspec
 
-from ...errors import BatchAdvisorError, RunError, UsageError
-from ...probes.process.interrupts import held_back
-from ...records import DeviceRun, DevicesRecord
-from ...reports.words.wording import plural
-from ...units import format_seconds
-from ..devices.outcome import Outcome, answer_of, last_error
-from ..display import Display
-from ..recording.store import DEVICES, RECORD, RunStore, read_record, write_whole
-from ..setup.options import RunOptions
+from ....errors import BatchAdvisorError, RunError, UsageError
+from ....probes.process.interrupts import held_back
+from ....records import DeviceRun, DevicesRecord
+from ....reports.words.wording import plural
+from ....session.devices.outcome import Outcome, answer_of, last_error
+from ....session.display import Display
+from ....session.recording.store import DEVICES, RECORD, RunStore, read_record, write_whole
+from ....session.setup.options import RunOptions
+from ....units import format_seconds
 from .engine import Engine, GpuType, Probe, Standing
 
 POLL_PERIOD_S = 0.5

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, gcd
 
-from ...records import Link, RankPoint
+from ..records import Link, RankPoint
 from .cards import Card
 from .cluster_options import all_types, device_types, rate_of
 from .links import sync_at
