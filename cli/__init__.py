@@ -20,7 +20,6 @@ from .advise import advise
 from .analyze import analyze
 from .common import Debug
 from .doctor import doctor
-from .memory import memory
 from .report import report
 from .run import run
 from .show import show
@@ -31,7 +30,7 @@ __all__ = ["cli", "main"]
 
 NO_ROOM_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Why standard output may take no more."""
-VERBS = (run, show, advise, analyze, memory, report, tails, view, doctor)
+VERBS = (run, show, advise, analyze, report, tails, view, doctor)
 
 
 class Commands(click.Group):

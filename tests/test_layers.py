@@ -380,6 +380,7 @@ class TestRules:
             ("features/estimate/words/bad.py", "from ..fit import gpus", "may not import it"),
             ("features/estimate/records.py", "from ...units import GIB", "may not import it"),
             ("features/estimate/fit/bad.py", "import torch", "fit may not import it"),
+            ("features/snapshot/terminal.py", "from .answer import memory_text", "may not import"),
             ("features/plan/split/bad.py", "from ..cluster_plan import plan", "split may not"),
             ("features/plan/engines/bad.py", "import torch", "heavy"),
             ("features/plan/engines/bad.py", "from ...estimate.fit import gpus", "plan may not"),

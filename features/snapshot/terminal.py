@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.cells import cell_len
 from rich.text import Text
 
-from ..report import MemoryReport, Table
-from .page import Page
-from .sections import SEVERITY_STYLES, pairs_of
+from ...reports.report import MemoryReport, Table
+from ...reports.terminal.page import Page
+from ...reports.terminal.sections import SEVERITY_STYLES, pairs_of
 
 GAP = 2
 SHORT = 3

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from .common import check_output_and_json, debug_option, terminal, wrote
-from .types import PATH, PLACE
+from ...cli.common import check_output_and_json, debug_option, terminal, wrote
+from ...cli.types import PATH, PLACE
 
 
 @click.command(short_help="Say what filled the GPU's memory, from a snapshot of torch.")
@@ -29,18 +29,19 @@ def memory(snapshot: Path, output: Path | None, force: bool, whole: bool, as_jso
     peak and at a failure, what grows from step to step, and what to cut. Runs nothing that is in
     the file. Needs no torch.
     """
-    from ..session import memory as session
+    from ...session.memory import analyze_memory
+    from . import answer
 
     if output is not None:
         check_output_and_json(output, as_json=as_json, force=force)
-    analysis = session.analyze_memory(snapshot)
+    analysis = analyze_memory(snapshot)
     if as_json:
-        click.echo(session.memory_json(analysis))
+        click.echo(answer.memory_json(analysis))
         return
     if output is not None:
-        session.write_memory(analysis, output)
+        answer.write_memory(analysis, output)
         wrote("report", output)
         return
     width, color = terminal()
-    text = session.memory_text(analysis, snapshot, whole=whole, width=width, color=color)
+    text = answer.memory_text(analysis, snapshot, whole=whole, width=width, color=color)
     click.echo(text, color=color)
