@@ -24,13 +24,12 @@ from .report import report
 from .run import run
 from .show import show
 from .tails import tails
-from .view import view
 
 __all__ = ["cli", "main"]
 
 NO_ROOM_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Why standard output may take no more."""
-VERBS = (run, show, advise, analyze, report, tails, view, doctor)
+VERBS = (run, show, advise, analyze, report, tails, doctor)
 
 
 class Commands(click.Group):

@@ -12,7 +12,7 @@ NOT_THE_PACKAGE = {"tests", "bench", "build", "examples", "scripts", "dist", "do
 SHARED = ("records", "errors", "units", "spread")
 HEAVY = {"torch", "tensorboard", "torch_tb_profiler", "numpy", "rich", "jinja2", "pynvml"}
 
-MODEL = ("reports/report", "reports/chart", "reports/text", "reports/sizes", "reports/tab",
+MODEL = ("reports/report", "reports/chart", "reports/text", "reports/sizes", "reports/traces",
          "reports/anatomy")  # fmt: skip
 """What reports are made of, as data: builders make it, renderers show it."""
 BUILDER = ({"msgspec"}, {*SHARED, *MODEL, "reports/words", "reports/builder"})
@@ -113,7 +113,6 @@ RULES = {
     "reports/words": (set(), {*SHARED, "reports/words"}),
     "reports/builder": BUILDER,
     "reports/builder/charts": BUILDER,
-    "reports/builder/board": BUILDER,
     "reports/builder/devices": BUILDER,
     "reports/builder/sections": BUILDER,
     "reports/builder/sizes": BUILDER,
@@ -122,10 +121,6 @@ RULES = {
     "reports/data": ({"msgspec"}, {*SHARED, *MODEL}),
     "reports/events": ({"tensorboard"}, {*SHARED, *MODEL, "reports/events"}),
     "reports/html": ({"msgspec", "jinja2"}, {*SHARED, *MODEL, "reports/words", "reports/html"}),
-    "reports/board": (
-        {"jinja2"},
-        {*SHARED, *MODEL, "reports/words", "reports/html", "reports/board"},
-    ),
 }
 RULES |= {
     "features": (set(), set()),
@@ -162,11 +157,11 @@ PARTS = {
 """A feature's own part, a module or a folder of that name, keeps the rules of a room of the core,
 and may import the feature's own data too."""
 OWN_DATA = ("records", "words", "page")
-DOORS = ("cli", "session", "callback", "tensorboard_plugin", "__init__", "__main__")
+DOORS = ("cli", "session", "callback", "__init__", "__main__")
 DOORS_OF_FEATURES = ("features/plan/engines",)
 """They join the rooms and may import everything, heavy things inside functions only; `session`
 does not import what calls it. So do modules of a feature that are no part with rules."""
-AT_THE_TOP = {"tensorboard_plugin.py": {"tensorboard"}}
+AT_THE_TOP = {"features/board/tensorboard_plugin.py": {"tensorboard"}}
 """Only TensorBoard imports this module, and it needs TensorBoard's base class to define its own."""
 ONLY_IN_FUNCTIONS = {
     "reports/events": {"tensorboard"},
@@ -380,6 +375,10 @@ class TestRules:
             ("features/estimate/words/bad.py", "from ..fit import gpus", "may not import it"),
             ("features/estimate/records.py", "from ...units import GIB", "may not import it"),
             ("features/estimate/fit/bad.py", "import torch", "fit may not import it"),
+            ("features/board/html/bad.py", "from ..builder import compare_page", "may not import"),
+            ("features/board/html/bad.py", "from ..board import Board", "may not import it"),
+            ("features/board/builder.py", "from .board import Board", "may not import it"),
+            ("features/board/bad.py", "from tensorboard import program", "heavy"),
             ("features/snapshot/terminal.py", "from .answer import memory_text", "may not import"),
             ("features/plan/split/bad.py", "from ..cluster_plan import plan", "split may not"),
             ("features/plan/engines/bad.py", "import torch", "heavy"),
@@ -391,8 +390,8 @@ class TestRules:
             ("session/bad.py", "import torch", "heavy"),
             ("session/setup/bad.py", "from ...cli.run import run", "corridor"),
             ("cli/run.py", "from rich.text import Text", "heavy"),
-            ("cli/view.py", "from tensorboard import program", "heavy"),
-            ("tensorboard_plugin.py", "import torch", "heavy"),
+            ("features/board/view_command.py", "from tensorboard import program", "heavy"),
+            ("features/board/tensorboard_plugin.py", "import torch", "heavy"),
             ("cli/run.py", "try:\n    import numpy\nexcept ImportError:\n    pass", "heavy"),
         ],
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
+from batchadvisor.features.board.html.pages import show_devices
 from batchadvisor.features.estimate.builder import build_estimate
 from batchadvisor.records import (
     ExplainedSize,
@@ -15,7 +16,6 @@ from batchadvisor.records import (
     OperatorTime,
     RunRecord,
 )
-from batchadvisor.reports.board.pages import show_devices
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.builder.sections.memory import memory_page
 from batchadvisor.reports.builder.text import build_text

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ...records.board import Entry, Shown
-from ...units import format_bytes
-from ..anatomy import Anatomies
-from ..chart import Chart
-from ..html import ASSETS
-from ..report import ComparisonReport, Report, Table
-from ..tab import ComparePage, TracePage
-from ..words.compared import not_compared
-from ..words.traces import trace_line
-from ..words.wording import clean
+from ....reports.anatomy import Anatomies
+from ....reports.chart import Chart
+from ....reports.html import ASSETS
+from ....reports.report import ComparisonReport, Report, Table
+from ....reports.traces import TracePage
+from ....reports.words.compared import not_compared
+from ....reports.words.traces import trace_line
+from ....reports.words.wording import clean
+from ....units import format_bytes
+from ..page import ComparePage
+from ..records import Entry, Shown
 
 if TYPE_CHECKING:
     import jinja2
@@ -140,7 +141,7 @@ def _traces(entry: Entry) -> list[dict[str, str]]:
 
 
 def _charts_of(report: Report | ComparisonReport) -> dict[str, Chart]:
-    from ..html.page import charts_of
+    from ....reports.html.page import charts_of
 
     return charts_of(report)
 
@@ -148,8 +149,8 @@ def _charts_of(report: Report | ComparisonReport) -> dict[str, Chart]:
 def _render(
     template: str, charts: dict[str, Chart], anatomies: Anatomies | None = None, **values: Any
 ) -> str:
-    from ..html.anatomy import page_parts
-    from ..html.page import chart_data
+    from ....reports.html.anatomy import page_parts
+    from ....reports.html.page import chart_data
 
     values |= page_parts(anatomies).values
     return _environment().get_template(template).render(data=chart_data(charts), **values)
@@ -157,6 +158,6 @@ def _render(
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    from ..html.page import environment
+    from ....reports.html.page import environment
 
     return environment(HERE / "templates")

@@ -10,12 +10,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import RunError, UsageError
-from ..probes.process.interrupts import like_ctrl_c
-from .recording.store import RECORD, TRACES
-from .viewer.board import Board
-from .viewer.plugin_readers import Readers
-from .viewer.web import loopback_only, without_tracebacks
+from ...errors import RunError, UsageError
+from ...probes.process.interrupts import like_ctrl_c
+from ...session.recording.store import RECORD, TRACES
+from .board import Board
+from .plugin_readers import Readers
+from .web import loopback_only, without_tracebacks
 
 RUNS = Path("batchadvisor-runs")
 HOST = "127.0.0.1"
@@ -228,11 +228,11 @@ def _plugins(*, with_profiler: bool) -> list[Any]:
     """TensorBoard's own, ours, and those of other packages; ours also where it is not installed."""
     from tensorboard import default
 
-    from ..tensorboard_plugin import BatchAdvisorPlugin
+    from .tensorboard_plugin import BatchAdvisorPlugin
 
     plugins: list[Any] = [*default.get_static_plugins(), BatchAdvisorPlugin]
     for point in _entry_points():
-        ours = point.value.startswith(f"{BatchAdvisorPlugin.__module__}:")
+        ours = point.name == BatchAdvisorPlugin.plugin_name
         if not ours and (with_profiler or not point.value.startswith(PROFILER_MODULE)):
             plugins.append(point.load())
     return plugins

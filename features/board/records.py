@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .advice import Advice
-from .analysis import Analysis
-from .anatomy import TraceAnatomy
-from .base import Record
-from .run import RunRecord
+from ...records.advice import Advice
+from ...records.analysis import Analysis
+from ...records.anatomy import TraceAnatomy
+from ...records.base import Record
+from ...records.run import RunRecord
 
 
 class TraceFile(Record, frozen=True, kw_only=True):

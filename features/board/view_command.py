@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from .common import debug_option
-from .types import PLACE
+from ...cli.common import debug_option
+from ...cli.types import PLACE
 
 
 @click.command(short_help="Show runs and traces in TensorBoard.")
@@ -29,7 +29,7 @@ def view(logdir: Path | None, port: int | None, tab: Any) -> None:
     Without LOGDIR it shows all runs in batchadvisor-runs, and opens the newest.
     TensorBoard listens on 127.0.0.1 only. Press Ctrl-C to end it.
     """
-    from ..session import view as session
+    from . import view as session
 
     viewing = session.view(logdir, port=port, profiler_tab=tab)
     click.echo(f"Showing {viewing.logdir}")

@@ -7,18 +7,18 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from ....records import Analysis, Collectives, StepTimes, TraceReport
-from ....units import format_seconds
-from ...chart import Chart, Series, rounded
-from ...report import Column, LongTable, Row, Table
-from ...tab import TracePage
-from ...words.traces import trace_names
-from ...words.wording import clean, percent, plural
-from ..charts.breakdown import SMALLEST_PART, device_breakdown
-from ..growth import Side, tables
-from ..hot import hot_tables, window_of_trace
-from ..sections.limit import limit_text
-from ..sections.profiled_memory import memory_charts, memory_table, shown_curves
+from ...records import Analysis, Collectives, StepTimes, TraceReport
+from ...units import format_seconds
+from ..chart import Chart, Series, rounded
+from ..report import Column, LongTable, Row, Table
+from ..traces import TracePage
+from ..words.traces import trace_names
+from ..words.wording import clean, percent, plural
+from .charts.breakdown import SMALLEST_PART, device_breakdown
+from .growth import Side, tables
+from .hot import hot_tables, window_of_trace
+from .sections.limit import limit_text
+from .sections.profiled_memory import memory_charts, memory_table, shown_curves
 from .summary import Measured, summary
 
 MAX_STEPS = 50

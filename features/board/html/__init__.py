@@ -1,6 +1,7 @@
 """The tab in TensorBoard: pages and fragments of HTML, escaped by jinja2.
 
-May import the model, `words/`, and `html/`, whose charts and templates it shows.
+May import the reports' model, `reports/words/`, and `reports/html/`, whose charts and templates it
+shows.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ....records import Advice, Counters, Profile, Record, RunRecord
-from ...report import Column, Row, Table
-from ...words.wording import clean, percent
-from ..sizes.rows import size_rows
+from ...records import Advice, Counters, Profile, Record, RunRecord
+from ..report import Column, Row, Table
+from ..words.wording import clean, percent
+from .sizes.rows import size_rows
 
 
 class Measured(Record, frozen=True, kw_only=True):

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ....records import Advice, RunRecord, Spread, shared_size
-from ....records.board import Shown
-from ....units import format_bytes, rate_name
-from ...chart import Chart
-from ...report import Column, Row, Table
-from ...tab import ComparePage
-from ...words.wording import clean, measured
-from ..charts.sweep import sweep_charts
-from ..charts.timelines import overlay
-from ..sections.identity import device_name
-from ..sizes.rows import size_rows
+from ...records import Advice, RunRecord, Spread, shared_size
+from ...reports.builder.charts.sweep import sweep_charts
+from ...reports.builder.charts.timelines import overlay
+from ...reports.builder.sections.identity import device_name
+from ...reports.builder.sizes.rows import size_rows
+from ...reports.chart import Chart
+from ...reports.report import Column, Row, Table
+from ...reports.words.wording import clean, measured
+from ...units import format_bytes, rate_name
+from .page import ComparePage
+from .records import Shown
 
 Run = tuple[str, RunRecord, Advice]
 

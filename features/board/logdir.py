@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from ...records.board import Entry, TraceFile
-from ..recording.store import DEVICES, RECORD, TRACE_SUFFIXES, TRACES
+from ...session.recording.store import DEVICES, RECORD, TRACE_SUFFIXES, TRACES
+from .records import Entry, TraceFile
 
 SURE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
 """Suffixes of files by torch.profiler's own handler for TensorBoard; other JSON is looked into."""

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from ...advisor.advise import advise
 from ...errors import BatchAdvisorError, UsageError
-from ...records.board import Entry, Shown
 from ...reports.anatomy import Anatomies
 from ...reports.report import ComparisonReport, Report
-from ..recording.store import read_record
+from ...session.recording.store import read_record
 from .logdir import Heads, Place, any_below, find
+from .records import Entry, Shown
 
 FRESH_S = 1.0
 """A listing younger than this is taken as it is."""
@@ -93,8 +93,8 @@ class Board:
         Raises:
             UsageError: its folder is gone, or no device was measured.
         """
-        from ..report import devices_report_of, report_of
-        from ..run_traces import with_flames
+        from ...session.report import devices_report_of, report_of
+        from ...session.run_traces import with_flames
 
         folder = self.folder(shown.entry.key)
         if shown.record is not None:
@@ -115,7 +115,7 @@ class Board:
             UsageError: its folder is gone.
         """
         from ...reports.builder.anatomy import of_analysis
-        from ..run_traces import pictures_of
+        from ...session.run_traces import pictures_of
 
         if shown.analysis is not None:
             return of_analysis(shown.analysis, shown.anatomies)
@@ -130,7 +130,7 @@ class Board:
         Raises:
             UsageError: a folder is gone.
         """
-        from ..report import comparison_of
+        from ...session.report import comparison_of
 
         first, second = shown
         if first.record is None or second.record is None:
@@ -221,7 +221,7 @@ def _run(place: Place) -> Shown:
 
 
 def _traces(place: Place) -> Shown:
-    from ..analyze import analyze_for_page
+    from ...session.analyze import analyze_for_page
 
     try:
         analysis, drawn = analyze_for_page(tuple(place.files.values()), lenient=True)

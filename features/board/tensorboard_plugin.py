@@ -1,6 +1,6 @@
 """The tab "Batch Advisor" in TensorBoard: a door that answers requests, no more.
 
-What is in the log directory comes from `session/viewer/board.py`, pages from `reports/board`.
+What is in the log directory comes from `features/board/board.py`, pages from `features/board/html`.
 Only TensorBoard imports this module, so its base class may stand at the top. At TensorBoard's start
 nothing is read.
 """
@@ -19,13 +19,13 @@ from tensorboard.plugins import base_plugin
 from werkzeug.wrappers import Request, Response
 from werkzeug.wsgi import FileWrapper
 
-from .errors import BatchAdvisorError, UsageError
-from .reports import board as render
-from .reports.builder.board.compare import compare_shown
-from .reports.builder.board.summary import run_summary
-from .reports.builder.board.traces import trace_page
-from .session.viewer.board import Board, roots_of
-from .session.viewer.perfetto import INDEX, OTHER_TYPE, TYPES, viewer_files, viewer_policy
+from ...errors import BatchAdvisorError, UsageError
+from ...reports.builder.summary import run_summary
+from ...reports.builder.traces import trace_page
+from . import html as render
+from .board import Board, roots_of
+from .builder import compare_shown
+from .perfetto import INDEX, OTHER_TYPE, TYPES, viewer_files, viewer_policy
 
 NAME = "batch_advisor"
 """The plugin's name in addresses: `/data/plugin/batch_advisor/...`, and after TensorBoard's `#`."""
