@@ -309,8 +309,10 @@ def _with_engine(options: RunOptions, typed: dict[str, Any]) -> int:
     """The run of a feature, which is found by its name."""
     from .features import find
 
-    found: Any = find("run_with_engine")
-    code: int = found.run_with_engine(options, typed)
+    feature: Any = find("run_with_engine")
+    if feature is None:
+        raise UsageError("this installation has no engine for --engine.", "Install all of it.")
+    code: int = feature.run_with_engine(options, typed)
     return code
 
 
