@@ -157,6 +157,7 @@ PARTS = {
 """A feature's own part, a module or a folder of that name, keeps the rules of a room of the core,
 and may import the feature's own data too."""
 OWN_DATA = ("records", "words", "page")
+"""Each of them may import those that stand before it."""
 DOORS = ("cli", "session", "callback", "__init__", "__main__")
 DOORS_OF_FEATURES = ("features/plan/engines",)
 """They join the rooms and may import everything, heavy things inside functions only; `session`
@@ -239,7 +240,8 @@ def rule_of(path):
     room, feature = room_of(path), feature_of(path)
     part = path.removesuffix(".py").split("/")[2] if feature else ""
     if part in PARTS:
-        own = {f"features/{feature}/{data}" for data in (*OWN_DATA, part)}
+        data = OWN_DATA[: OWN_DATA.index(part)] if part in OWN_DATA else OWN_DATA
+        own = {f"features/{feature}/{each}" for each in (*data, part)}
         outside, ours = RULES[PARTS[part]]
         return outside, {*ours, *own}
     joins = (*DOORS, *DOORS_OF_FEATURES)
@@ -374,6 +376,7 @@ class TestRules:
             ),
             ("features/estimate/words/bad.py", "from ..fit import gpus", "may not import it"),
             ("features/estimate/records.py", "from ...units import GIB", "may not import it"),
+            ("features/estimate/records.py", "from .words import fits", "may not import it"),
             ("features/estimate/fit/bad.py", "import torch", "fit may not import it"),
             ("features/board/html/bad.py", "from ..builder import compare_page", "may not import"),
             ("features/board/html/bad.py", "from ..board import Board", "may not import it"),
