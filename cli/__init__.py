@@ -1,11 +1,9 @@
-"""The command line: one file a verb. Heavy imports stay inside the verbs, `--help` is fast.
-
-Commands of features stand with them; see `features.py`.
-"""
+"""The command line: one file a verb. Heavy imports stay inside the verbs, `--help` is fast."""
 
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import signal
 import sys
@@ -15,7 +13,6 @@ import click
 
 from .. import __version__
 from ..errors import BatchAdvisorError, ScriptError
-from . import features
 from .advise import advise
 from .analyze import analyze
 from .common import Debug
@@ -32,19 +29,33 @@ NO_ROOM_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 VERBS = (run, show, advise, analyze, report, tails, doctor)
 
 
-class Commands(click.Group):
-    """Commands of ours, and those of features, which are imported only when they are asked for."""
+FEATURES = {
+    "emit": "plan",
+    "estimate": "estimate",
+    "memory": "snapshot",
+    "plan": "plan",
+    "view": "board",
+}
+"""Verbs of features, and whose they are: `features/NAME/command.py`."""
+
+
+class Verbs(click.Group):
+    """The verbs; those of a feature are found by name when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All of them, in the order of the alphabet."""
-        return sorted([*super().list_commands(ctx), *features.verbs()])
+        """All names, as `--help` lists them."""
+        return sorted([*super().list_commands(ctx), *FEATURES])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name."""
-        return super().get_command(ctx, cmd_name) or features.command(cmd_name)
+        """The verb of that name, if there is one."""
+        if cmd_name not in FEATURES:
+            return super().get_command(ctx, cmd_name)
+        module = importlib.import_module(f"..features.{FEATURES[cmd_name]}.command", __package__)
+        command: click.Command = getattr(module, cmd_name)
+        return command
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="batchadvisor")
 def cli() -> None:
     """Recommend a batch size for a training script, and say what limits its speed."""

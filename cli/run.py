@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -306,13 +307,9 @@ def _on_several_devices(options: RunOptions) -> int:
 
 
 def _with_engine(options: RunOptions, typed: dict[str, Any]) -> int:
-    """The run of a feature, which is found by its name."""
-    from .features import find
-
-    feature: Any = find("run_with_engine")
-    if feature is None:
-        raise UsageError("this installation has no engine for --engine.", "Install all of it.")
-    code: int = feature.run_with_engine(options, typed)
+    """The feature's part for this command, found by name."""
+    plan: Any = import_module("..features.plan.run_with_engine", __package__)
+    code: int = plan.run_with_engine(options, typed)
     return code
 
 

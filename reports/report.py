@@ -358,3 +358,33 @@ class MemoryReport(Record, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     identity_title: str = "This snapshot"
     identity: tuple[Fact, ...] = ()
+
+
+class PlanSection(Record, frozen=True, kw_only=True):
+    """A part of a plan: sentences, a table, charts.
+
+    Attributes:
+        brief: whether a window of text shows it too; files show all.
+    """
+
+    title: str
+    texts: tuple[str, ...] = ()
+    table: Table | None = None
+    charts: tuple[Chart, ...] = ()
+    brief: bool = True
+
+
+class PlanReport(Record, frozen=True, kw_only=True):
+    """A plan over records of several types, as people read it; its JSON is that of the record.
+
+    Attributes:
+        snippet: Python code to paste; empty where there is nothing to divide.
+    """
+
+    title: str
+    headline: str
+    notices: tuple[str, ...] = ()
+    sections: tuple[PlanSection, ...]
+    findings: tuple[Finding, ...] = ()
+    snippet: str = ""
+    identity: tuple[Fact, ...] = ()

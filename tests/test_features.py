@@ -9,10 +9,11 @@ from pathlib import Path
 
 import click
 import pytest
-from batchadvisor.cli import cli, features
+from batchadvisor.cli import FEATURES, cli
 
 from .test_layers import NOT_THE_PACKAGE, PACKAGE
 
+MAIN = "from batchadvisor.cli import main; main()"
 LOADED = """
 import json, sys
 from batchadvisor.cli import cli
@@ -31,23 +32,21 @@ def python(code: str, *arguments: str, folder: Path) -> subprocess.CompletedProc
 
 
 class TestCommands:
-    def test_every_module_of_that_name_holds_the_command(self) -> None:
+    def test_each_is_there_under_its_name(self) -> None:
         context = click.Context(cli)
-        verbs = {
-            path.stem.removesuffix("_command")
-            for path in (PACKAGE / "features").glob("*/*_command.py")
-        }
-        assert verbs >= {"estimate", "plan", "emit", "memory", "view"}
-        assert verbs <= set(cli.list_commands(context))
-        for verb in verbs:
+        assert set(FEATURES) <= set(cli.list_commands(context))
+        for verb in FEATURES:
             command = cli.get_command(context, verb)
-            assert command is not None, verb
+            assert command is not None
             assert command.name == verb
 
+    def test_every_feature_with_a_command_is_listed(self) -> None:
+        holders = {path.parent.name for path in (PACKAGE / "features").glob("*/command.py")}
+        assert set(FEATURES.values()) <= holders
+        assert holders >= {"board", "estimate", "plan", "snapshot"}
+
     def test_no_feature_has_it(self) -> None:
-        assert features.command("nonsense") is None
-        assert features.find("nonsense") is None
-        assert features.command("records") is None  # a module of features, and no command
+        assert cli.get_command(click.Context(cli), "nonsense") is None
 
     @pytest.mark.parametrize(
         ("arguments", "loaded"),
@@ -69,28 +68,23 @@ class TestCommands:
 class TestWithoutFeatures:
     """The package as it is, but for its features."""
 
-    HELP = "from batchadvisor.cli import main; main()"
-
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
         package = tmp_path / "batchadvisor"
-        (package / "features").mkdir(parents=True)
+        package.mkdir()
         for each in PACKAGE.iterdir():
             if each.name not in {*NOT_THE_PACKAGE, "features"} and each.name[0] != ".":
                 (package / each.name).symlink_to(each)
-        (package / "features/__init__.py").touch()
-        (tmp_path / "train.py").touch()
         return tmp_path
 
-    def test_its_commands_are_there(self, folder: Path) -> None:
-        done = python(self.HELP, "--help", folder=folder)
+    def test_the_core_does_its_job(self, folder: Path) -> None:
+        record = Path(__file__).with_name("data") / "records/char_gpt_cpu.json"
+        done = python(MAIN, "report", str(record), "-o", "report.html", folder=folder)
         assert done.returncode == 0, done.stderr
-        listed = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")}
-        assert listed >= {"run", "advise", "report"}
-        assert listed.isdisjoint({"estimate", "plan", "emit", "memory", "view"})
+        assert (folder / "report.html").is_file()
+        done = python(MAIN, "run", "--help-all", folder=folder)
+        assert done.returncode == 0, done.stderr
 
-    def test_an_engine_is_missed_in_one_line(self, folder: Path) -> None:
-        done = python(self.HELP, "run", "--engine", "slurm", "train.py", folder=folder)
-        assert done.returncode == 2
-        assert "--engine" in done.stderr
-        assert "Traceback" not in done.stderr
+    def test_they_are_not_there(self, folder: Path) -> None:
+        done = python(MAIN, "memory", "snapshot.pickle", folder=folder)
+        assert "No module named 'batchadvisor.features'" in done.stderr

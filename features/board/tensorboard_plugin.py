@@ -24,7 +24,7 @@ from ...reports.builder.summary import run_summary
 from ...reports.builder.traces import trace_page
 from . import html as render
 from .board import Board, roots_of
-from .builder import compare_shown
+from .page import compare_shown
 from .perfetto import INDEX, OTHER_TYPE, TYPES, viewer_files, viewer_policy
 
 NAME = "batch_advisor"

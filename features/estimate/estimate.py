@@ -351,7 +351,7 @@ def write_estimate(
     Raises:
         RunError: it cannot be written.
     """
-    from .builder import build_estimate
+    from .page import build_estimate
 
     data = estimate_json(answer, everything=everything)
     write_memory_report(lambda: build_estimate(answer, next_command), data, path)

@@ -203,8 +203,8 @@ def plan_json(answer: ClusterPlan) -> str:
 
 def plan_text(answer: ClusterPlan, next_command: str, *, width: int, color: bool) -> str:
     """The output of the command."""
-    from .builder.plan import build_plan_report
-    from .terminal import render
+    from ...reports.terminal.plan import render
+    from .page import build_plan_report
 
     return render(
         build_plan_report(answer),
@@ -236,17 +236,17 @@ def write_plan(answer: ClusterPlan, path: Path) -> None:
     Raises:
         RunError: it cannot be written.
     """
-    from .builder.plan import build_plan_report
+    from .page import build_plan_report
 
     suffix = path.suffix.lower()
     if suffix == ".json":
         text = plan_json(answer) + "\n"
     elif suffix == ".md":
-        from .markdown import render as markdown
+        from ...reports.markdown.plan import render as markdown
 
         text = markdown(build_plan_report(answer))
     else:
-        from .html import render as html
+        from ...reports.html.plan import render as html
 
         text = html(build_plan_report(answer))
     write_output(path, text)

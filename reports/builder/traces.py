@@ -11,7 +11,7 @@ from ...records import Analysis, Collectives, StepTimes, TraceReport
 from ...units import format_seconds
 from ..chart import Chart, Series, rounded
 from ..report import Column, LongTable, Row, Table
-from ..traces import TracePage
+from ..tab import TracePage
 from ..words.traces import trace_names
 from ..words.wording import clean, percent, plural
 from .charts.breakdown import SMALLEST_PART, device_breakdown

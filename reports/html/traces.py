@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..anatomy import Anatomies
-from ..traces import TracePage
+from ..tab import TracePage
 from . import SCRIPTS, asset
 from .anatomy import page_parts
 from .page import START, chart_data, environment, policy

@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
-from batchadvisor.features.estimate.builder import build_estimate
 from batchadvisor.features.estimate.fit.evaluation import beside_evaluation
 from batchadvisor.features.estimate.fit.size_limits import size_limits
+from batchadvisor.features.estimate.page import build_estimate
 from batchadvisor.features.estimate.records import Estimate, EvaluationPeak, FittedGpu, Forecast
 from batchadvisor.features.estimate.terminal import render
 from batchadvisor.features.estimate.words.fits import evaluation_text, limit_texts

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from batchadvisor.features.board import html as board
-from batchadvisor.features.board.builder import compare_page
 from batchadvisor.features.board.html.pages import show_traces
+from batchadvisor.features.board.page import compare_page
 from batchadvisor.features.board.records import Entry
 from batchadvisor.records import Counters, IdleShares, Profile
 from batchadvisor.reports.builder.summary import Measured, summary

@@ -4,8 +4,8 @@ import json
 
 import msgspec
 import pytest
-from batchadvisor.features.estimate.builder import build_estimate
 from batchadvisor.features.estimate.estimate import estimate_json
+from batchadvisor.features.estimate.page import build_estimate
 from batchadvisor.features.estimate.records import Estimate, FittedGpu
 from batchadvisor.features.estimate.terminal import render as terminal
 from batchadvisor.features.estimate.words.fits import headline

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from batchadvisor.features.estimate.builder import build_estimate
+from batchadvisor.features.estimate.command import estimate as command
 from batchadvisor.features.estimate.estimate import estimate_json
-from batchadvisor.features.estimate.estimate_command import estimate as command
 from batchadvisor.features.estimate.fit.assumptions import ASSUMPTIONS
+from batchadvisor.features.estimate.page import build_estimate
 from batchadvisor.features.estimate.records import (
     HARDLY_CHECKED,
     FittedGpu,

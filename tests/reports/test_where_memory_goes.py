@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.features.board.html.pages import show_devices
-from batchadvisor.features.estimate.builder import build_estimate
+from batchadvisor.features.estimate.page import build_estimate
 from batchadvisor.records import (
     ExplainedSize,
     MemoryCurve,

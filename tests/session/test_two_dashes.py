@@ -2,7 +2,7 @@
 
 import pytest
 from batchadvisor.cli.run import run
-from batchadvisor.features.estimate.estimate_command import estimate
+from batchadvisor.features.estimate.command import estimate
 
 
 @pytest.mark.parametrize("command", [run, estimate])

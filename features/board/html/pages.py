@@ -12,12 +12,11 @@ from ....reports.anatomy import Anatomies
 from ....reports.chart import Chart
 from ....reports.html import ASSETS
 from ....reports.report import ComparisonReport, Report, Table
-from ....reports.traces import TracePage
+from ....reports.tab import ComparePage, TracePage
 from ....reports.words.compared import not_compared
 from ....reports.words.traces import trace_line
 from ....reports.words.wording import clean
 from ....units import format_bytes
-from ..page import ComparePage
 from ..records import Entry, Shown
 
 if TYPE_CHECKING:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from ...reports.html import SCRIPTS, asset
-from ...reports.html.page import START, chart_data, environment, policy
-from .page import PlanReport
-
-TEMPLATES = Path(__file__).parent / "templates"
+from ..report import PlanReport
+from . import SCRIPTS, asset
+from .page import START, chart_data, environment, policy
 
 
 def render(report: PlanReport) -> str:
@@ -17,7 +13,7 @@ def render(report: PlanReport) -> str:
     style = asset("uplot/uPlot.min.css") + "\n" + asset("report.css")
     script = "\n".join((*map(asset, SCRIPTS), START))
     return (
-        environment(TEMPLATES)
+        environment()
         .get_template("plan.html.jinja")
         .render(
             report=report,

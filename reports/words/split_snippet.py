@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ....records import SplitPlan
-from ...words.wording import clean
+from ...records import SplitPlan
+from .wording import clean
 
 IN_THE_LOOP = "# In the training loop; loss is the mean over this rank's own samples."
 """Comment before the lines that belong into the training loop."""

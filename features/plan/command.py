@@ -1,4 +1,4 @@
-"""`batchadvisor plan`."""
+"""`batchadvisor plan`, and beside it `emit`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import click
 from ...cli.common import debug_option, multiple_option, terminal, wrote
 from ...cli.types import PLACE, SIZE
 from ...errors import UsageError
+from .emit_command import emit
+
+__all__ = ["emit", "plan"]
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]

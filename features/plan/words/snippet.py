@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....reports.builder.devices.split_snippet import BATCHES, CODE, IN_THE_LOOP, WEIGHT
+from ....reports.words.split_snippet import BATCHES, CODE, IN_THE_LOOP, WEIGHT
 from ....reports.words.wording import clean
 from ..records import PlanShare
 

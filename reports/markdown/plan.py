@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...reports.markdown.page import MARK, escape, facts_lines, folded, paragraph, table_lines
-from .page import PlanReport
+from ..report import PlanReport
+from .page import MARK, escape, facts_lines, folded, paragraph, table_lines
 
 
 def render(report: PlanReport) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from rich.cells import cell_len
 from rich.text import Text
 
-from ...reports.report import Table
-from ...reports.terminal.page import Page
-from ...reports.terminal.sections import SEVERITY_STYLES
-from .page import PlanReport
+from ..report import PlanReport, Table
+from .page import Page
+from .sections import SEVERITY_STYLES
 
 GAP = 2
 

@@ -1,10 +1,25 @@
-"""The page of a folder of traces, as data."""
+"""Pages of the tab in TensorBoard that are of no single run, as data."""
 
 from __future__ import annotations
 
 from ..records import Flame, Record
 from .chart import Chart
 from .report import LimitText, LongTable, Table
+
+
+class ComparePage(Record, frozen=True, kw_only=True):
+    """Two or more runs.
+
+    Attributes:
+        unread: what could not be read, and is left out.
+    """
+
+    num_runs: int
+    unread: tuple[str, ...] = ()
+    headline: str
+    notes: tuple[str, ...]
+    table: Table
+    charts: tuple[Chart, ...]
 
 
 class TracePage(Record, frozen=True, kw_only=True):
