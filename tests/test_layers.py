@@ -361,7 +361,7 @@ class TestRules:
             (
                 "callback/bad.py",
                 "from ..features.estimate.fit.gpus import CARDS",
-                "the core may not",
+                "by itself alone",
             ),
             ("features/gone/bad.py", "from ..estimate import estimate", "by itself alone"),
             (
