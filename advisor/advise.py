@@ -40,10 +40,10 @@ from .explain.headline import headline
 from .explain.reasons import reason
 from .explain.token_findings import estimates_at
 from .explain.verdict import verdict_at
-from .fit.flop_rate import flop_rate
 from .measured.distribution import num_ranks, scaling_of
 from .measured.energy import samples_per_joule
 from .measured.epoch_end import known_loss, loss_question, tail_of
+from .measured.flop_rate import flop_rate
 from .measured.laws import fit_memory, fit_time
 from .measured.length_risk import risk_record
 from .measured.measurements import Measurements

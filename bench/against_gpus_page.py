@@ -247,8 +247,8 @@ def _code(data: Row, again: Row | None) -> str:
             f"with the state `{again['code']}`, {same} have the same range."
         )
     return _paragraph(
-        f"{text} A state is `code_state()` of the bench: sha256 of `advisor/fit`, "
-        "`probes/fake_step` and `bench/published`."
+        f"{text} A state is `code_state()` of the bench: sha256 of "
+        "`features/estimate/fit`, `advisor/gpu_memory`, `probes/fake_step` and `bench/published`."
     )
 
 

@@ -4,16 +4,17 @@
     python bench/estimate_accuracy.py --models GPT,LSTM --optimizers AdamW --precisions fp32
 
 Each model is traced at half of its largest traced size and at that size. The law of both takes
-each request for memory as a line in the batch size (`advisor/fit/forecast.Between`). At 16 times
-the largest traced size are compared: the law, a step on fake tensors, the storages of a real step,
-and the memory events of torch's profiler over one more real step. Real and fake steps take the
-forms of operations that CUDA takes (`probes/fake_step/cuda_forms.py`).
+each request for memory as a line in the batch size (`Between` in
+`features/estimate/fit/forecast.py`). At 16 times the largest traced size are compared: the law, a
+step on fake tensors, the storages of a real step, and the memory events of torch's profiler over
+one more real step. Real and fake steps take the forms of operations that CUDA takes
+(`probes/fake_step/cuda_forms.py`).
 
 The profiler also sees what one operation takes and gives back inside itself, such as the CPU's
 workspaces of convolutions. The column without them leaves out what was allocated and freed within
 one operation of the dispatcher. The range is what `estimate` states of tensors, from the law
-(`advisor/fit/peak_range.py`). Beside it: the least memory in which a replica of torch's caching
-allocator serves the requests of the fake step, against those of the real one.
+(`features/estimate/fit/peak_range.py`). Beside it: the least memory in which a replica of torch's
+caching allocator serves the requests of the fake step, against those of the real one.
 
 These are bytes, not seconds: other work on the machine does not change them.
 """
@@ -29,9 +30,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from batchadvisor.advisor.fit.forecast import Between
-from batchadvisor.advisor.fit.peak_range import peak_range
-from batchadvisor.advisor.fit.reserved_memory import fits, reserved_bytes
+from batchadvisor.features.estimate.fit.forecast import Between
+from batchadvisor.features.estimate.fit.peak_range import peak_range
+from batchadvisor.features.estimate.fit.reserved_memory import fits, reserved_bytes
 from batchadvisor.probes.fake_step.cuda_forms import use_cuda_forms
 from batchadvisor.probes.fake_step.fake_steps import FakeSteps
 from batchadvisor.probes.fake_step.storage_count import StorageCount

@@ -38,8 +38,8 @@ from typing import Any
 
 import torch
 from against_gpus_page import PAGE, page, report
-from batchadvisor.advisor.fit.first_steps import Held
-from batchadvisor.advisor.fit.forecast import forecast, next_size
+from batchadvisor.features.estimate.fit.first_steps import Held
+from batchadvisor.features.estimate.fit.forecast import forecast, next_size
 from batchadvisor.probes.fake_step.cuda_forms import use_cuda_forms
 from batchadvisor.probes.fake_step.fake_steps import FakeSteps
 from batchadvisor.probes.fake_step.large_parameters import LargeParameters
@@ -59,7 +59,12 @@ TASK = "image classification, random tensors"
 AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(?:-\d+(?:\.\d+)?)?\s*(GiB|MiB)")
 SEVERAL_KINDS = re.compile(r"(\d+)/(\d+)\s*GB")
 TIME_LIMIT_S = 600.0
-JUDGED = ("advisor/fit", "probes/fake_step", "bench/published")
+JUDGED = (
+    "features/estimate/fit",
+    "advisor/gpu_memory",
+    "probes/fake_step",
+    "bench/published",
+)
 """Folders of the code that makes a range."""
 OTHERS = (
     ("llm-foundry", "FSDP over several GPUs with a kernel of its own; sizes chosen, not bracketed"),

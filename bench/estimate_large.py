@@ -31,9 +31,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from batchadvisor.features.estimate.fake_loop import FakeLoop
 from batchadvisor.records import Goal, Variant
 from batchadvisor.reports.terminal.progress import NullDisplay
-from batchadvisor.session.fake_loop import FakeLoop
 from batchadvisor.session.run import Run
 from batchadvisor.session.setup.checked_options import COMMAND_LINE, checked_options
 from common import HERE, RESULTS, Results, header, say, scratch_folder, table

@@ -22,9 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from batchadvisor.advisor.split.cluster import plan_cluster
-from batchadvisor.advisor.split.interconnects import interconnect
-from batchadvisor.advisor.split.links import estimated_link
+from batchadvisor.features.plan.split.cluster import plan_cluster
+from batchadvisor.features.plan.split.interconnects import interconnect
+from batchadvisor.features.plan.split.links import estimated_link
 from batchadvisor.probes.devices import host
 
 HERE = Path(__file__).resolve().parent

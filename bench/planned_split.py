@@ -33,9 +33,10 @@ from statistics import median
 from typing import Any
 
 import msgspec
+from batchadvisor.features.plan.records import ClusterPlan, PlanOption
+from batchadvisor.features.plan.words.snippet import snippet_of_shares
 from batchadvisor.probes.process.duty_cycle import DutyCycle
-from batchadvisor.records import ClusterPlan, PlanOption
-from batchadvisor.reports.builder.devices.split_snippet import IN_THE_LOOP, snippet_of_shares
+from batchadvisor.reports.words.split_snippet import IN_THE_LOOP
 from batchadvisor.session.recording.store import read_record
 from batchadvisor.session.setup.device_choice import logical_devices
 from batchadvisor.spread import spread_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -229,12 +230,11 @@ def _start(
     options: dict[str, Any],
 ) -> None:
     """Starts what was asked for: on a cluster, on several devices, as ranks, or one run."""
-    from ..session.engines.cluster import check_without_engine
     from ..session.workers import ranks
 
     if options["engine"] is not None:
-        sys.exit(_on_a_cluster(run_options(), options))
-    check_without_engine(options["gres"], options["slurm_options"], options["time_limit"])
+        sys.exit(_with_engine(run_options(), options))
+    _check_without_engine(options["gres"], options["slurm_options"], options["time_limit"])
     if options["gpus"] is not None or "," in options["device"]:
         sys.exit(_on_several_devices(run_options()))
     rank = ranks.own_rank()
@@ -306,25 +306,27 @@ def _on_several_devices(options: RunOptions) -> int:
     return 0 if outcome.recommends else 1
 
 
-def _on_a_cluster(options: RunOptions, typed: dict[str, Any]) -> int:
-    from ..probes.process.interrupts import exit_code
-    from ..reports.terminal.progress import NullDisplay, ProgressDisplay
-    from ..session.engines import cluster
+def _with_engine(options: RunOptions, typed: dict[str, Any]) -> int:
+    """The feature's part for this command, found by name."""
+    plan: Any = import_module("..features.plan.run_with_engine", __package__)
+    code: int = plan.run_with_engine(options, typed)
+    return code
 
-    where = cluster.Cluster(
-        engine=typed["engine"],
-        gres=typed["gres"],
-        slurm_options=typed["slurm_options"],
-        time_limit_s=typed["time_limit"],
-    )
-    display: Any = NullDisplay() if options.quiet else ProgressDisplay(where.limit_s)
-    outcome = cluster.run(options, where, display)
-    width, color = terminal()
-    said = cluster.cluster_answer(outcome, width=width, color=color, as_json=options.as_json)
-    click.echo(said)
-    if outcome.record.state == "interrupted":
-        return exit_code()
-    return 0 if outcome.recommends else 1
+
+def _check_without_engine(gres: tuple[str, ...], slurm_options: str, limit_s: float | None) -> None:
+    """Fails on options of an engine where none was named.
+
+    Raises:
+        UsageError: there is one.
+    """
+    given = {
+        "--gres": bool(gres),
+        "--slurm-options": bool(slurm_options),
+        "--time-limit": limit_s is not None,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise UsageError(f"{option} needs --engine.", "Name the engine, or leave it out.")
 
 
 def _check_door(arguments: tuple[str, ...], options: dict[str, Any], *, ranks: bool) -> None:

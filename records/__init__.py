@@ -28,15 +28,6 @@ from .callback_observations import NoiseScale, Observed, SizeSeen, StretchesSeen
 from .checks import Loss, Outcome, TailCheck
 from .checkup import Check, Checkup
 from .clocks import GPU_LIMITS, GPU_SETTINGS
-from .cluster_plan import (
-    ClusterPlan,
-    Link,
-    PlanCard,
-    PlanKind,
-    PlanOption,
-    PlanShare,
-    RankPoint,
-)
 from .comparison import Change, Comparison, Difference, shared_size
 from .counters import Counters
 from .creep import KeptTensors, MemoryCreep
@@ -53,25 +44,6 @@ from .distribution import (
 from .doors import Door, DoorTraits, traits_of
 from .edit import EditCheck
 from .entered import Entered
-from .estimate import (
-    Estimate,
-    EvaluationPeak,
-    FakeTrial,
-    FittedGpu,
-    FittingChange,
-    Forecast,
-    LargeTensor,
-    OptimizerKind,
-    PeakPlace,
-    PeakRole,
-    PeakSource,
-    SizeLimit,
-    StepTimeline,
-    TensorUse,
-    TooSmall,
-    Variant,
-    WhatIf,
-)
 from .explained import (
     ExplainedSize,
     HeldRole,
@@ -79,6 +51,18 @@ from .explained import (
     HeldTensors,
     MemoryExplained,
     WhyExplained,
+)
+from .fake_step import (
+    FakeTrial,
+    LargeTensor,
+    OptimizerKind,
+    OpWork,
+    PeakPlace,
+    PeakRole,
+    PeakSource,
+    StepTimeline,
+    TensorUse,
+    Variant,
 )
 from .flames import (
     Flame,
@@ -110,7 +94,6 @@ from .profile import (
 )
 from .quality import Cause, StepMethod, StepQuality
 from .request import Purpose, TrialRequest, TurnsPlan
-from .roofline import Calibration, OpWork, StepBound
 from .run import START_SHARE, DeviceInfo, Fault, RunRecord, RunState, Versions
 from .script import (
     BatchSizeSource,
@@ -185,7 +168,6 @@ __all__ = [
     "BatchOrder",
     "BatchSizeSource",
     "Breakdown",
-    "Calibration",
     "CallTime",
     "CapSource",
     "Case",
@@ -196,7 +178,6 @@ __all__ = [
     "Choice",
     "ChosenBatch",
     "CleanSize",
-    "ClusterPlan",
     "Collectives",
     "Communication",
     "Comparison",
@@ -217,8 +198,6 @@ __all__ = [
     "EditCheck",
     "Entered",
     "EpochRisk",
-    "Estimate",
-    "EvaluationPeak",
     "Evidence",
     "Explained",
     "ExplainedSize",
@@ -226,14 +205,11 @@ __all__ = [
     "Fault",
     "FileTouched",
     "Finding",
-    "FittedGpu",
-    "FittingChange",
     "Fix",
     "Flame",
     "FlameBlock",
     "FlopRate",
     "Following",
-    "Forecast",
     "Frame",
     "FrameKind",
     "Goal",
@@ -255,7 +231,6 @@ __all__ = [
     "LengthChoice",
     "LengthLaw",
     "Limit",
-    "Link",
     "LoaderInfo",
     "LongestGap",
     "Loss",
@@ -294,17 +269,12 @@ __all__ = [
     "PeakRole",
     "PeakSource",
     "Pipeline",
-    "PlanCard",
-    "PlanKind",
-    "PlanOption",
-    "PlanShare",
     "PriorLaw",
     "Profile",
     "Proof",
     "Purpose",
     "RankInfo",
     "RankPairs",
-    "RankPoint",
     "RankTimes",
     "RankTrial",
     "Record",
@@ -317,7 +287,6 @@ __all__ = [
     "Setup",
     "Severity",
     "SizeAxis",
-    "SizeLimit",
     "SizeSeen",
     "SnapshotDevice",
     "SourceLine",
@@ -329,7 +298,6 @@ __all__ = [
     "Spread",
     "Stacks",
     "Standing",
-    "StepBound",
     "StepFlops",
     "StepMethod",
     "StepQuality",
@@ -348,7 +316,6 @@ __all__ = [
     "TokenLengths",
     "TokenStep",
     "Tokens",
-    "TooSmall",
     "TraceFault",
     "TraceReport",
     "Training",
@@ -360,7 +327,6 @@ __all__ = [
     "Variant",
     "Verdict",
     "Versions",
-    "WhatIf",
     "WhyExplained",
     "shared_size",
     "traits_of",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .base import Count, Record
-from .estimate import FakeTrial
+from .fake_step import FakeTrial
 from .snapshot import MemoryAnalysis
 
 WhyExplained = Literal["recommended", "largest that ran", "out of memory"]

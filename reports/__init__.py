@@ -4,5 +4,5 @@ Nothing here measures, decides or reads a file. On this floor stands the model, 
 made of as data: `report.py` (the public report), `chart.py`, `text.py` (what a window of text says
 in its own way), `sizes.py` (a size that was tried), `tab.py` (pages of the tab in TensorBoard).
 `builder/` makes it; every other wing shows it in one format, and knows neither `builder/` nor
-another wing. Only `board/` stands upon `html/`. All of them use `words/`.
+another wing. All of them use `words/`.
 """

@@ -375,7 +375,7 @@ class PlanSection(Record, frozen=True, kw_only=True):
 
 
 class PlanReport(Record, frozen=True, kw_only=True):
-    """A plan over records of several types, as people read it; its JSON is `records.ClusterPlan`.
+    """A plan over records of several types, as people read it; its JSON is that of the record.
 
     Attributes:
         snippet: Python code to paste; empty where there is nothing to divide.

@@ -1,1 +1,1 @@
-"""One file a verb: the only code that joins the rooms."""
+"""One file a verb of the core: joins the rooms, as features do for theirs."""

@@ -60,7 +60,7 @@ def write_page(paths: Sequence[Path], output: Path) -> Analysis:
         RunError: the page cannot be written.
     """
     from ..reports.builder.anatomy import of_analysis
-    from ..reports.builder.board.traces import trace_page
+    from ..reports.builder.traces import trace_page
     from ..reports.html.traces import render
 
     analysis, drawn = analyze_for_page(paths)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..advisor.fit.forecast import MOST_CONTEXT_BYTES
-from ..advisor.fit.mig import fitting_slice
+from ..advisor.gpu_memory.context import MOST_CONTEXT_BYTES
+from ..advisor.gpu_memory.mig import fitting_slice
 from ..records import Advice, RunRecord
 from ..reports.words.wording import clean
 

@@ -1,21 +1,18 @@
-"""`batchadvisor memory`: a snapshot of torch's memory that exists already."""
+"""A snapshot of torch's memory that exists already, and reports of memory as files."""
 
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from ..advisor.explain.memory_cuts import cuts_of
-from ..advisor.fit.split_limit import limit_of, split_limit
+from ..advisor.gpu_memory.split_limit import limit_of, split_limit
 from ..probes.memory.analysis import devices_of, notes_of
 from ..probes.memory.snapshot import Snapshot, read_snapshot
 from ..records import MemoryAnalysis, SnapshotDevice
-from ..reports.builder.memory import build_memory_report
 from ..reports.report import MemoryReport
 from .recording.store import write_output
 
@@ -49,36 +46,6 @@ def _with_split_limit(device: SnapshotDevice, snapshot: Snapshot) -> SnapshotDev
         if segment.device == device.device and segment.expandable and segment.kind == "large"
     ]
     return msgspec.structs.replace(device, split_limit=split_limit(growing, limit))
-
-
-def memory_json(analysis: MemoryAnalysis) -> str:
-    """The output of `--json`."""
-    return msgspec.json.format(msgspec.json.encode(analysis), indent=1).decode()
-
-
-def memory_text(
-    analysis: MemoryAnalysis, path: Path, *, whole: bool, width: int, color: bool
-) -> str:
-    """The output of the command."""
-    from ..reports.terminal.memory import render
-
-    return render(
-        build_memory_report(analysis),
-        whole=whole,
-        next_command=f"batchadvisor memory {shlex.quote(str(path))} -o memory.html",
-        width=width,
-        color=color,
-        encoding=sys.stdout.encoding or "ascii",
-    ).rstrip("\n")
-
-
-def write_memory(analysis: MemoryAnalysis, path: Path) -> None:
-    """Writes the report whole or not at all; the suffix chooses the format.
-
-    Raises:
-        RunError: it cannot be written.
-    """
-    write_memory_report(lambda: build_memory_report(analysis), memory_json(analysis), path)
 
 
 def write_memory_report(report: Callable[[], MemoryReport], data: str, path: Path) -> None:

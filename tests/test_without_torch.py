@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from .test_layers import modules
+from .test_layers import feature_of, modules, rule_of
 
 PURE = ("advisor/", "reports/", "probes/trace/", "probes/memory/")
 IMPORT_ALL = """
@@ -32,7 +32,7 @@ class TestWithoutTorch:
         names = [
             "batchadvisor." + path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
             for path in modules()
-            if path.startswith(PURE)
+            if path.startswith(PURE) or (feature_of(path) and rule_of(path) is not None)
         ]
         done = import_without_torch(names, tmp_path)
         assert done.returncode == 0, done.stderr

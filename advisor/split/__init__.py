@@ -1,4 +1,4 @@
-"""One global batch over unlike devices: of a run on several, or of types on any hosts.
+"""One global batch over the unlike devices of a run.
 
 May import: advisor/measured.
 """

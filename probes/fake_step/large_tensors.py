@@ -1,6 +1,6 @@
 """The largest tensors that operations of a step work on, by what they do: kernels have limits.
 
-Which limit a size meets is decided from these shapes (`advisor/fit/size_limits.py`).
+Which limit a size meets is decided from these shapes (`features/estimate/fit/size_limits.py`).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ import random
 from itertools import pairwise
 
 import pytest
-from batchadvisor.advisor.fit.caching_allocator import CachingAllocator, NoMemoryError
-from batchadvisor.advisor.fit.reserved_memory import fits
+from batchadvisor.advisor.gpu_memory.caching_allocator import CachingAllocator, NoMemoryError
+from batchadvisor.features.estimate.fit.reserved_memory import fits
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 

@@ -2,10 +2,11 @@
 
 import msgspec
 import pytest
-from batchadvisor.advisor.split.cluster import NoPlanError
-from batchadvisor.advisor.split.interconnects import INTERCONNECTS, interconnect
-from batchadvisor.advisor.split.links import estimated_link, measured_link, sync_at
-from batchadvisor.records import ClusterPlan, ScriptInfo, Versions
+from batchadvisor.features.plan.records import ClusterPlan
+from batchadvisor.features.plan.split.cluster import NoPlanError
+from batchadvisor.features.plan.split.interconnects import INTERCONNECTS, interconnect
+from batchadvisor.features.plan.split.links import estimated_link, measured_link, sync_at
+from batchadvisor.records import ScriptInfo, Versions
 
 from ..on_paper import discovery_of, failure_of, numbered, trial_of
 from ..plans import TYPES, VERSIONS, gpu_record, plan_of, probed, type_record

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from batchadvisor.advisor.fit.caching_allocator import rounded
-from batchadvisor.advisor.fit.reserved_memory import fits, reserved_bytes
+from batchadvisor.advisor.gpu_memory.caching_allocator import rounded
+from batchadvisor.features.estimate.fit.reserved_memory import fits, reserved_bytes
 
 MIB = 1 << 20
 

@@ -1,8 +1,8 @@
 """Achieved operations per second, and the share of a GPU's dense peak."""
 
 import pytest
-from batchadvisor.advisor.fit import peaks
-from batchadvisor.advisor.fit.flop_rate import flop_rate
+from batchadvisor.advisor.measured import peaks
+from batchadvisor.advisor.measured.flop_rate import flop_rate
 from batchadvisor.records import DeviceInfo, Spread, StepFlops, Tokens, TokenStep, Trial
 
 STEP_S = Spread(median=0.5, low=0.4, high=0.6, num_samples=9, confidence=0.9)

@@ -6,19 +6,18 @@ import random
 from pathlib import Path
 
 import pytest
-from batchadvisor.advisor.fit.assumptions import assumptions
-from batchadvisor.advisor.fit.first_steps import Held
-from batchadvisor.advisor.fit.forecast import (
+from batchadvisor.advisor.gpu_memory.context import LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
+from batchadvisor.features.estimate.fit.assumptions import assumptions
+from batchadvisor.features.estimate.fit.first_steps import Held
+from batchadvisor.features.estimate.fit.forecast import (
     EAGER_BYTES,
-    LEAST_CONTEXT_BYTES,
-    MOST_CONTEXT_BYTES,
     Between,
     forecast,
     most_beside,
     next_size,
 )
-from batchadvisor.advisor.fit.gpu_specs import SPECS, specs_of
-from batchadvisor.advisor.fit.gpus import (
+from batchadvisor.features.estimate.fit.gpu_specs import SPECS, specs_of
+from batchadvisor.features.estimate.fit.gpus import (
     CARDS,
     CONTEXTS_MIB,
     EAGER_CONTEXTS_MIB,
@@ -27,7 +26,7 @@ from batchadvisor.advisor.fit.gpus import (
     gpu_named,
     nearest,
 )
-from batchadvisor.advisor.fit.peak_range import peak_range
+from batchadvisor.features.estimate.fit.peak_range import peak_range
 from batchadvisor.records import FakeTrial, Variant
 
 MIB, GIB = 1 << 20, 1 << 30

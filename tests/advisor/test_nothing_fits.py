@@ -2,9 +2,10 @@
 
 import msgspec
 import pytest
-from batchadvisor.advisor.fit.nothing_fits import fits_nowhere, too_small
-from batchadvisor.records import Estimate, FakeTrial, FittedGpu, Forecast, Variant, WhatIf
-from batchadvisor.reports.words.nothing_fits import nothing_fits_texts
+from batchadvisor.features.estimate.fit.nothing_fits import fits_nowhere, too_small
+from batchadvisor.features.estimate.records import Estimate, FittedGpu, Forecast, WhatIf
+from batchadvisor.features.estimate.words.nothing_fits import nothing_fits_texts
+from batchadvisor.records import FakeTrial, Variant
 from batchadvisor.units import GIB
 
 FIXED = {"optimizer's state": 20 * GIB, "parameters": 10 * GIB, "gradients": 10 * GIB}

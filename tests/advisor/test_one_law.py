@@ -4,7 +4,7 @@ import random
 
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.fit.forecast import LEAST_CONTEXT_BYTES, forecast, next_size
+from batchadvisor.advisor.gpu_memory.context import LEAST_CONTEXT_BYTES
 from batchadvisor.advisor.measured.step_law import (
     StepLaw,
     floor_of,
@@ -13,6 +13,7 @@ from batchadvisor.advisor.measured.step_law import (
     passes_of,
 )
 from batchadvisor.advisor.search.prior_plan import next_fake_size
+from batchadvisor.features.estimate.fit.forecast import forecast, next_size
 from batchadvisor.records import FakeTrial, Goal, MemoryPrior, Variant
 
 from ..on_paper import GIB, discovery_of, record_of

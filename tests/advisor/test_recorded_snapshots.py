@@ -4,9 +4,13 @@ The snapshots are of torch's allocator itself, on a stand-in for a GPU (`scripts
 """
 
 import pytest
-from batchadvisor.advisor.fit.caching_allocator import CachingAllocator, NoMemoryError, rounded
-from batchadvisor.advisor.fit.expandable_segments import ExpandableAllocator
-from batchadvisor.advisor.fit.reserved_memory import reserved_bytes
+from batchadvisor.advisor.gpu_memory.caching_allocator import (
+    CachingAllocator,
+    NoMemoryError,
+    rounded,
+)
+from batchadvisor.advisor.gpu_memory.expandable_segments import ExpandableAllocator
+from batchadvisor.features.estimate.fit.reserved_memory import reserved_bytes
 
 from tests.snapshots import CASES, snapshot_of
 

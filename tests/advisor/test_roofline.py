@@ -1,8 +1,8 @@
 """Bounds of step times on paper, and what a run makes of them. No GPU measured any of it."""
 
 import pytest
-from batchadvisor.advisor.fit.gpu_specs import SPECS, GpuSpecs
-from batchadvisor.advisor.fit.roofline import (
+from batchadvisor.features.estimate.fit.gpu_specs import SPECS, GpuSpecs
+from batchadvisor.features.estimate.fit.roofline import (
     LAUNCH_S,
     OTHER_ORDER,
     OUTSIDE,

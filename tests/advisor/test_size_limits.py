@@ -2,20 +2,13 @@
 
 import msgspec
 import pytest
-from batchadvisor.advisor.fit.evaluation import beside_evaluation
-from batchadvisor.advisor.fit.size_limits import size_limits
-from batchadvisor.records import (
-    Estimate,
-    EvaluationPeak,
-    FakeTrial,
-    FittedGpu,
-    Forecast,
-    LargeTensor,
-    Variant,
-)
-from batchadvisor.reports.builder.estimate import build_estimate
-from batchadvisor.reports.terminal.estimate import render
-from batchadvisor.reports.words.fits import evaluation_text, limit_texts
+from batchadvisor.features.estimate.fit.evaluation import beside_evaluation
+from batchadvisor.features.estimate.fit.size_limits import size_limits
+from batchadvisor.features.estimate.page import build_estimate
+from batchadvisor.features.estimate.records import Estimate, EvaluationPeak, FittedGpu, Forecast
+from batchadvisor.features.estimate.terminal import render
+from batchadvisor.features.estimate.words.fits import evaluation_text, limit_texts
+from batchadvisor.records import FakeTrial, LargeTensor, Variant
 from batchadvisor.units import GIB
 
 

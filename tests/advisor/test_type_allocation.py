@@ -6,9 +6,9 @@ import random
 
 import pytest
 from batchadvisor.advisor.split.allocation import allocate
-from batchadvisor.advisor.split.cards import Accumulating
-from batchadvisor.advisor.split.cluster_options import best_types, equal_sizes, option_of
-from batchadvisor.advisor.split.type_allocation import DeviceType, allocate_types, slowest_s
+from batchadvisor.features.plan.split.cards import Accumulating
+from batchadvisor.features.plan.split.cluster_options import best_types, equal_sizes, option_of
+from batchadvisor.features.plan.split.type_allocation import DeviceType, allocate_types, slowest_s
 
 from ..plans import probed
 
@@ -113,7 +113,7 @@ class TestTypes:
     """Which types take part, against every choice of types tried one by one."""
 
     def cards(self, chance, count):
-        from batchadvisor.advisor.split.cards import Card
+        from batchadvisor.features.plan.split.cards import Card
 
         member = _member()
         return [
@@ -168,7 +168,7 @@ class TestTypes:
 
 @functools.cache
 def _member():
-    from batchadvisor.advisor.split.cards import card_of
+    from batchadvisor.features.plan.split.cards import card_of
 
     each = probed("t4")
     return card_of(each.name, each.folder, each.record, each.advice).member

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from batchadvisor.errors import UsageError
 from batchadvisor.records import Analysis
-from batchadvisor.reports.builder.board.traces import trace_page
+from batchadvisor.reports.builder.traces import trace_page
 from batchadvisor.session.analyze import analyze
 from hypothesis import given, settings
 from hypothesis import strategies as st

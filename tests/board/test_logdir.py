@@ -6,8 +6,8 @@ import os
 import msgspec
 import pytest
 from batchadvisor.errors import UsageError
-from batchadvisor.session.view import choose
-from batchadvisor.session.viewer import board, logdir
+from batchadvisor.features.board import board, logdir
+from batchadvisor.features.board.view import choose
 
 from . import zoo
 

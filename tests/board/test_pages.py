@@ -6,13 +6,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from batchadvisor.features.board import html as board
+from batchadvisor.features.board.html.pages import show_traces
+from batchadvisor.features.board.page import compare_page
+from batchadvisor.features.board.records import Entry
 from batchadvisor.records import Counters, IdleShares, Profile
-from batchadvisor.records.board import Entry
-from batchadvisor.reports import board
-from batchadvisor.reports.board.pages import show_traces
-from batchadvisor.reports.builder.board.compare import compare_page
-from batchadvisor.reports.builder.board.summary import Measured, summary
-from batchadvisor.reports.builder.board.traces import trace_page
+from batchadvisor.reports.builder.summary import Measured, summary
+from batchadvisor.reports.builder.traces import trace_page
 from batchadvisor.reports.html.svg import shapes
 from batchadvisor.session.analyze import analyze, analyze_for_page
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from batchadvisor.advisor.advise import advise
+from batchadvisor.features.board.tensorboard_plugin import BatchAdvisorPlugin
 from batchadvisor.session.recording.store import read_record
-from batchadvisor.tensorboard_plugin import BatchAdvisorPlugin
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 

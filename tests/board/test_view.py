@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from batchadvisor.errors import UsageError
-from batchadvisor.session import view
+from batchadvisor.features.board import view
 
 from ..ports import free_ports
 from . import zoo

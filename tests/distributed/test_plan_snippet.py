@@ -4,7 +4,8 @@ import json
 import os
 
 import pytest
-from batchadvisor.reports.builder.devices.split_snippet import IN_THE_LOOP, snippet_of_shares
+from batchadvisor.features.plan.words.snippet import snippet_of_shares
+from batchadvisor.reports.words.split_snippet import IN_THE_LOOP
 
 from ..end_to_end.preloaded import Forked
 from ..plans import gpu_record, plan_of, probed

@@ -5,9 +5,9 @@ import re
 
 import msgspec
 import pytest
-from batchadvisor.advisor.fit.gpus import MEMORY_GIB
+from batchadvisor.features.estimate.fit.gpus import MEMORY_GIB
+from batchadvisor.features.estimate.records import HARDLY_CHECKED
 from batchadvisor.records import Variant
-from batchadvisor.records.estimate import HARDLY_CHECKED
 
 from .driver import SCRIPTS, line_of, listing, run_preloaded
 

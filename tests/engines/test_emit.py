@@ -4,8 +4,8 @@ import json
 
 import pytest
 import yaml
-from batchadvisor.session.engines.kubernetes import Probes, manifests
-from batchadvisor.session.engines.names import slugs
+from batchadvisor.features.plan.engines.kubernetes import Probes, manifests
+from batchadvisor.features.plan.engines.names import slugs
 from click.testing import CliRunner
 
 from .emitted import IMAGE, TYPES, emit, objects

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ACTOR = """
 import os, signal, sys
-from batchadvisor.session.engines.ray_cluster import Prober
+from batchadvisor.features.plan.engines.ray_cluster import Prober
 from batchadvisor.session.setup.options import RunOptions
 prober = Prober()
 prober.begin(RunOptions(script="model.py"), os.getcwd())

@@ -9,9 +9,9 @@ import json
 import sys
 from pathlib import Path
 
-from batchadvisor.advisor.fit.first_steps import Held, first_steps
-from batchadvisor.advisor.fit.forecast import WORKSPACE_BYTES, Between
-from batchadvisor.advisor.fit.reserved_memory import reserved_bytes
+from batchadvisor.features.estimate.fit.first_steps import Held, first_steps
+from batchadvisor.features.estimate.fit.forecast import WORKSPACE_BYTES, Between
+from batchadvisor.features.estimate.fit.reserved_memory import reserved_bytes
 from batchadvisor.probes.fake_step.cuda_forms import use_cuda_forms
 
 from tests.fake_step.cuda_cases import CAPACITY, batch_of, training

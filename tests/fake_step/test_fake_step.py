@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 import torch
-from batchadvisor.advisor.fit.forecast import Between
+from batchadvisor.features.estimate.fit.forecast import Between
 from batchadvisor.probes.fake_step.fake_steps import FakeSteps
 from batchadvisor.records import Variant
 from torch import nn

@@ -1,7 +1,7 @@
 """Where the memory goes, in a real browser with the network cut off."""
 
 import pytest
-from batchadvisor.reports.builder.estimate import build_estimate
+from batchadvisor.features.estimate.page import build_estimate
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.builder.sections.memory import memory_page
 from batchadvisor.reports.html.memory import render as memory_html

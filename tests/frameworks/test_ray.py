@@ -131,7 +131,7 @@ def test_the_callback_in_ray_train_and_ray_tune(ray, folder):
 
 
 def test_a_type_whose_gpu_stays_taken(ray, folder):
-    from batchadvisor.session.engines.ray_cluster import types_of
+    from batchadvisor.features.plan.engines.ray_cluster import types_of
 
     assert types_of([{"GPU": 0.0, "accelerator_type:T4": 1.0}]) == []
     done = run(*WORDS, "--time-limit", "1s", "-o", "out", "model.py", folder=folder, variables=ray)

@@ -4,9 +4,9 @@ import pickle
 from pathlib import Path
 
 import pytest
-from batchadvisor.advisor.fit.caching_allocator import CachingAllocator
-from batchadvisor.advisor.fit.expandable_segments import ExpandableAllocator
-from batchadvisor.advisor.fit.split_limit import limit_of
+from batchadvisor.advisor.gpu_memory.caching_allocator import CachingAllocator
+from batchadvisor.advisor.gpu_memory.expandable_segments import ExpandableAllocator
+from batchadvisor.advisor.gpu_memory.split_limit import limit_of
 from batchadvisor.errors import UsageError
 from batchadvisor.probes.memory.snapshot import read_snapshot
 from batchadvisor.session.memory import analyze_memory

@@ -1,13 +1,11 @@
 """A step on fake tensors, written by hand; no number here was counted."""
 
 import msgspec
-from batchadvisor.advisor.fit.assumptions import ASSUMPTIONS
+from batchadvisor.features.estimate.fit.assumptions import ASSUMPTIONS
+from batchadvisor.features.estimate.records import Estimate, FittedGpu, Forecast
 from batchadvisor.records import (
-    Estimate,
     ExplainedSize,
     FakeTrial,
-    FittedGpu,
-    Forecast,
     MemoryExplained,
     PeakSource,
     StepTimeline,

@@ -11,10 +11,12 @@ import msgspec
 import pytest
 from batchadvisor.cli import cli
 from batchadvisor.errors import UsageError
+from batchadvisor.features.board import board as board_module
+from batchadvisor.features.board.board import Board
+from batchadvisor.features.board.html import show_run, show_traces
 from batchadvisor.records import Distribution, RunRecord
-from batchadvisor.reports.board import show_run, show_traces
 from batchadvisor.reports.builder.anatomy import MAX_TRACES, of_analysis
-from batchadvisor.reports.builder.board.traces import trace_page
+from batchadvisor.reports.builder.traces import trace_page
 from batchadvisor.reports.html import anatomy as html
 from batchadvisor.reports.html import asset
 from batchadvisor.reports.html.traces import render
@@ -22,8 +24,6 @@ from batchadvisor.reports.words.anatomy import IDLE
 from batchadvisor.session.analyze import analyze_for_page
 from batchadvisor.session.report import rendered, report_of
 from batchadvisor.session.run_traces import pictures_of
-from batchadvisor.session.viewer import board as board_module
-from batchadvisor.session.viewer.board import Board
 from click.testing import CliRunner
 
 from ..analyze import traces as made

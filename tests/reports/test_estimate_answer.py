@@ -4,12 +4,12 @@ import json
 
 import msgspec
 import pytest
-from batchadvisor.records import Estimate, FittedGpu
-from batchadvisor.reports.builder.estimate import build_estimate
+from batchadvisor.features.estimate.estimate import estimate_json
+from batchadvisor.features.estimate.page import build_estimate
+from batchadvisor.features.estimate.records import Estimate, FittedGpu
+from batchadvisor.features.estimate.terminal import render as terminal
+from batchadvisor.features.estimate.words.fits import headline
 from batchadvisor.reports.markdown.memory import render as markdown
-from batchadvisor.reports.terminal.estimate import render as terminal
-from batchadvisor.reports.words.fits import headline
-from batchadvisor.session.estimate import estimate_json
 from batchadvisor.units import GIB
 
 from .explained_samples import estimate

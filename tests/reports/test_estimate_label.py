@@ -6,15 +6,21 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from batchadvisor.advisor.fit.assumptions import ASSUMPTIONS
-from batchadvisor.cli.estimate import estimate as command
-from batchadvisor.records import FittedGpu, Forecast, RunRecord, StepBound, TooSmall, Variant
-from batchadvisor.records.estimate import HARDLY_CHECKED
-from batchadvisor.reports.builder.estimate import build_estimate
+from batchadvisor.features.estimate.command import estimate as command
+from batchadvisor.features.estimate.estimate import estimate_json
+from batchadvisor.features.estimate.fit.assumptions import ASSUMPTIONS
+from batchadvisor.features.estimate.page import build_estimate
+from batchadvisor.features.estimate.records import (
+    HARDLY_CHECKED,
+    FittedGpu,
+    Forecast,
+    StepBound,
+    TooSmall,
+)
+from batchadvisor.features.estimate.terminal import render as terminal
+from batchadvisor.records import RunRecord, Variant
 from batchadvisor.reports.html.memory import render as html
 from batchadvisor.reports.markdown.memory import render as markdown
-from batchadvisor.reports.terminal.estimate import render as terminal
-from batchadvisor.session.estimate import estimate_json
 from batchadvisor.units import GIB, MIB
 
 from .explained_samples import estimate, step

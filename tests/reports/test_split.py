@@ -5,13 +5,13 @@ import pytest
 import torch
 from batchadvisor.records import DeviceRun
 from batchadvisor.reports.builder.devices.report import build_devices_report
-from batchadvisor.reports.builder.devices.split_snippet import IN_THE_LOOP, snippet
 from batchadvisor.reports.builder.devices.text import build_devices_text
 from batchadvisor.reports.html.page import render as html
 from batchadvisor.reports.html.split_bars import bars
 from batchadvisor.reports.markdown.page import render as markdown
 from batchadvisor.reports.report import Report
 from batchadvisor.reports.terminal.devices import render
+from batchadvisor.reports.words.split_snippet import IN_THE_LOOP, snippet
 
 from ..splits import answer_of, devices_of, plan_of, three
 from .golden import agrees

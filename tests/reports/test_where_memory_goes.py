@@ -7,6 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
+from batchadvisor.features.board.html.pages import show_devices
+from batchadvisor.features.estimate.page import build_estimate
 from batchadvisor.records import (
     ExplainedSize,
     MemoryCurve,
@@ -14,8 +16,6 @@ from batchadvisor.records import (
     OperatorTime,
     RunRecord,
 )
-from batchadvisor.reports.board.pages import show_devices
-from batchadvisor.reports.builder.estimate import build_estimate
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.builder.sections.memory import memory_page
 from batchadvisor.reports.builder.text import build_text

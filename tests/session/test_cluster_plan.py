@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from batchadvisor.cli import cli
 from batchadvisor.errors import UsageError
-from batchadvisor.records import ClusterPlan, DeviceRun, DevicesRecord, ScriptInfo
+from batchadvisor.features.plan.records import ClusterPlan
+from batchadvisor.records import DeviceRun, DevicesRecord, ScriptInfo
 from click.testing import CliRunner
 
 from ..plans import gpu_record, job_record, type_record, write

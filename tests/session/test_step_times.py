@@ -2,14 +2,15 @@
 
 import msgspec
 import pytest
-from batchadvisor.advisor.fit.first_steps import Held
-from batchadvisor.advisor.fit.gpu_specs import SPECS
 from batchadvisor.errors import RunError, UsageError
+from batchadvisor.features.estimate.fake_loop import Made
+from batchadvisor.features.estimate.fit.first_steps import Held
+from batchadvisor.features.estimate.fit.gpu_specs import SPECS
+from batchadvisor.features.estimate.records import FittedGpu, Forecast
+from batchadvisor.features.estimate.step_times import StepTimes, calibration_record
 from batchadvisor.records import (
     DeviceInfo,
     FakeTrial,
-    FittedGpu,
-    Forecast,
     Goal,
     OpWork,
     RunRecord,
@@ -18,9 +19,7 @@ from batchadvisor.records import (
     Trial,
     Variant,
 )
-from batchadvisor.session.fake_loop import Made
 from batchadvisor.session.setup.options import RunOptions
-from batchadvisor.session.step_times import StepTimes, calibration_record
 
 NAME = "NVIDIA A100-SXM4-80GB"
 

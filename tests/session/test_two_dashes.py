@@ -1,8 +1,8 @@
 """A `--` between SCRIPT and its arguments."""
 
 import pytest
-from batchadvisor.cli.estimate import estimate
 from batchadvisor.cli.run import run
+from batchadvisor.features.estimate.command import estimate
 
 
 @pytest.mark.parametrize("command", [run, estimate])

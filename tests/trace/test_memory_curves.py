@@ -12,8 +12,8 @@ from batchadvisor.probes.trace.memory_curves import CURVE_POINTS, memory_curves,
 from batchadvisor.probes.trace.metrics import Analysis
 from batchadvisor.probes.trace.reader import read_trace
 from batchadvisor.records import Profile
-from batchadvisor.reports.builder.board.traces import trace_page
 from batchadvisor.reports.builder.sections.profiled_memory import memory_charts, memory_table
+from batchadvisor.reports.builder.traces import trace_page
 from batchadvisor.session.analyze import analyze, write_page
 from msgspec.json import decode, encode
 

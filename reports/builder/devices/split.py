@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ....records import SplitOption, SplitPlan, SplitShare
 from ....units import format_seconds
 from ...report import Column, Row, SplitBar, SplitGroup, SplitSection, Table
+from ...words.split_snippet import snippet
 from ...words.wording import clean, measured, pad_digits, plural
-from .split_snippet import snippet
 
 SHARES = ("device", "batch", "predicted ms", "measured ms", "weight", "at most")
 OPTIONS = ("division (estimates)", "batch", "step ms", "samples/s", "of the plan")

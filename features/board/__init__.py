@@ -1,0 +1,1 @@
+"""`batchadvisor view` and the tab "Batch Advisor" in TensorBoard."""

@@ -1,0 +1,1 @@
+"""`batchadvisor estimate`: the batch that should fit on a GPU that is not there."""

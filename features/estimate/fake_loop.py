@@ -1,0 +1,166 @@
+"""The script's loop in a worker, whose steps are made on fake tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ...advisor.measured.step_law import SMALLEST
+from ...errors import RunError, ScriptError
+from ...probes.process.endings import WorkerGone
+from ...probes.process.messages import FakeResult, Raised
+from ...probes.process.worker_like import FakesSteps
+from ...records import Discovery, FakeTrial, OpWork, Variant
+from ...session.display import Display
+from ...session.fake_failures import why_not_faked
+from ...session.run import Run
+from .fit.first_steps import Held
+from .records import EvaluationPeak
+
+WHY_NOT = "`batchadvisor run` measures what it takes, on the GPU itself."
+RAN_TO_ITS_END = "exit code 0"
+"""Detail of a script that ran to its end."""
+MOST_STARTS = 4
+"""Starts of the script at most: steps that raise end its process."""
+
+
+class CannotFakeError(Exception):
+    """A step that could not be made; its text says why."""
+
+
+class Made(NamedTuple):
+    """A step that was made; see `FakeResult`."""
+
+    made: FakeTrial
+    requests: tuple[int, ...]
+    held: Held
+    change: str
+    work: tuple[OpWork, ...]
+    no_work: str
+
+
+class FakeLoop:
+    """Makes steps of one size after the other.
+
+    Args:
+        run: whose workers run the script.
+        display: told of each.
+
+    Attributes:
+        blocks: see `Estimate`.
+        eager, grouped: see `assumptions`.
+        changes: what was changed for a variant, by its name.
+    """
+
+    def __init__(self, run: Run, display: Display) -> None:
+        self._workers = run.workers
+        self._writer = run.writer
+        self._display = display
+        self._worker: FakesSteps | None = None
+        self._num_starts = 0
+        self.blocks = ""
+        self.eager = self.grouped = False
+        self.changes: dict[str, str] = {}
+
+    def start(self) -> Discovery:
+        """Runs the script up to its training loop.
+
+        Raises:
+            BatchAdvisorError: the loop was not found, or cannot be estimated.
+        """
+        self._num_starts += 1
+        if self._num_starts == 1:
+            self._first_start()
+        else:
+            self._workers.start()
+        worker = self._workers.current
+        if not isinstance(worker, FakesSteps):
+            raise RunError("a script that runs as several ranks is not estimated.", WHY_NOT)
+        self._worker = worker
+        discovery = self._writer.record.discovery
+        assert discovery is not None
+        return discovery
+
+    def _first_start(self) -> None:
+        """Real steps of a large model are slow on a CPU, and not every script can do without."""
+        self._workers.make_only_fakes()
+        self._workers.cut_batches(SMALLEST)
+        self._workers.fake_large_models(wanted=True)
+        ways: tuple[tuple[str, Callable[[], None]], ...] = (
+            ("on real parameters", lambda: self._workers.fake_large_models(wanted=False)),
+            ("with its own batches", lambda: self._workers.cut_batches(None)),
+        )
+        for words, change in ways:
+            try:
+                self._workers.start()
+            except ScriptError as error:
+                if not _may_be_ours(error):
+                    raise
+                self._display.note(f"the script fails; starting it again {words}")
+                change()
+            else:
+                return
+        self._workers.start()
+
+    def step(self, size: int, variant: Variant) -> Made:
+        """A step of a size, the second of two.
+
+        Raises:
+            CannotFakeError: it could not be made.
+        """
+        if self._worker is None:
+            if self._num_starts == MOST_STARTS:
+                raise CannotFakeError("the script was started too often for that")
+            self._display.note("a step failed; starting the script again")
+            self.start()
+            assert self._worker is not None
+        self._display.note(f"a step on fake tensors at batch {size}, {variant.name}")
+        try:
+            result = self._worker.run_fake(size, variant, for_gpu=True)
+        except WorkerGone as gone:
+            self._worker = None
+            raise CannotFakeError(why_not_faked(gone)) from None
+        self.changes[variant.name] = result.change
+        return self._made(result)
+
+    def evaluation(self, size: int) -> EvaluationPeak | str | None:
+        """Finds the peak of the script's evaluation after an epoch of this size, or why it is
+        unknown.
+
+        `None` where it evaluates nothing before its next epoch, or ends. Nothing can follow.
+        """
+        if self._worker is None:
+            return "a step before it failed"
+        self._display.note("an evaluation on fake tensors")
+        try:
+            result = self._worker.run_fake(size, Variant(), for_gpu=True, evaluation=True)
+        except WorkerGone as gone:
+            self._worker = None
+            return None if RAN_TO_ITS_END in gone.detail else why_not_faked(gone)
+        if result.reason:
+            return result.reason
+        if not result.evaluation_bytes:
+            return None
+        return EvaluationPeak(peak_bytes=result.evaluation_bytes, batch=result.evaluated)
+
+    def _made(self, result: FakeResult) -> Made:
+        if result.trial is None:
+            raise CannotFakeError(result.reason)
+        self.blocks, self.eager = result.blocks, result.eager
+        self.grouped = self.grouped or bool(result.passing)
+        return Made(
+            result.trial,
+            result.requests,
+            Held(result.num_held, result.late, result.products, result.passing, result.emptied),
+            result.change,
+            result.work,
+            result.no_work,
+        )
+
+
+def _may_be_ours(error: ScriptError) -> bool:
+    """Whether the script may have raised because of what was changed for it."""
+    gone = error.__cause__
+    if not isinstance(gone, WorkerGone) or not isinstance(gone.message, Raised):
+        return True
+    return gone.message.is_altered

@@ -1,0 +1,1 @@
+"""`batchadvisor plan`, `emit` and `run --engine`: one job over GPUs of several types and hosts."""

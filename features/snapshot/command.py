@@ -1,0 +1,47 @@
+"""`batchadvisor memory`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ...cli.common import check_output_and_json, debug_option, terminal, wrote
+from ...cli.types import PATH, PLACE
+
+
+@click.command(short_help="Say what filled the GPU's memory, from a snapshot of torch.")
+@click.option(
+    "-o",
+    "--output",
+    type=PLACE,
+    help="Write the report to this file; its suffix sets the format: .html, .md or .json.",
+)
+@click.option("--force", is_flag=True, help="Overwrite a file that this command did not write.")
+@click.option("--all", "whole", is_flag=True, help="Show every table, with all its rows.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+@debug_option
+@click.argument("snapshot", metavar="SNAPSHOT", type=PATH)
+def memory(snapshot: Path, output: Path | None, force: bool, whole: bool, as_json: bool) -> None:
+    """Say what filled the GPU's memory: SNAPSHOT is a file of torch.cuda.memory._dump_snapshot().
+
+    Shows what is in use and by which line of code, what fragmentation takes, what was alive at the
+    peak and at a failure, what grows from step to step, and what to cut. Runs nothing that is in
+    the file. Needs no torch.
+    """
+    from ...session.memory import analyze_memory
+    from . import answer
+
+    if output is not None:
+        check_output_and_json(output, as_json=as_json, force=force)
+    analysis = analyze_memory(snapshot)
+    if as_json:
+        click.echo(answer.memory_json(analysis))
+        return
+    if output is not None:
+        answer.write_memory(analysis, output)
+        wrote("report", output)
+        return
+    width, color = terminal()
+    text = answer.memory_text(analysis, snapshot, whole=whole, width=width, color=color)
+    click.echo(text, color=color)
