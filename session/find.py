@@ -125,19 +125,22 @@ def find_batch_size(
 ) -> FoundBatchSize:
     """Finds the batch size for a training of this process, which then goes on as it was.
 
-    >>> import torch
+    >>> import tempfile, torch
     >>> model = torch.nn.Linear(64, 64)
     >>> optimizer = torch.optim.AdamW(model.parameters())
     >>> def train_step(batch):
     ...     optimizer.zero_grad()
     ...     model(batch).square().mean().backward()
     ...     optimizer.step()
-    >>> found = find_batch_size(
-    ...     train_step, lambda size: torch.randn(size, 64), own=8, goal="memory", sizes=(8, 32),
-    ...     profile=False, quiet=True, output=folder,
-    ... )
-    >>> found.batch_size, optimizer.state
-    (32, defaultdict(<class 'dict'>, {}))
+    >>> def make_batch(size):
+    ...     return torch.randn(size, 64)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = find_batch_size(
+    ...         train_step, make_batch, own=8, goal="memory", max_batch=32, quiet=True,
+    ...         output=folder,
+    ...     )
+    >>> found.batch_size, len(optimizer.state)
+    (32, 0)
 
     In a job of torch.distributed every rank calls it; all try the same sizes and get the same
     answer, which is the size of one rank.
@@ -206,10 +209,10 @@ def find_batch_size(
                 quiet=quiet or (ranks is not None and not ranks.leads),
             )
             kept = _kept(step, make_batch, loader, state)
-            step.before_size = kept.rewind_counters
+            step.before_size, step.before_step = kept.rewind_counters, kept.rewind_schedules
         if ranks is not None:
             _check_alike(ranks, options, step)
-        record, notes = None, ()
+        notes: tuple[str, ...] = ()
         try:
             record = _probed_on(ranks, options)
         finally:
@@ -217,7 +220,8 @@ def find_batch_size(
             notes = kept.restore()
             _let_go()
         if ranks is not None:
-            notes = tuple(dict.fromkeys(note for part in ranks.gather(notes) for note in part))
+            every = [note for part in ranks.gather(notes) for note in part]
+            notes = tuple(dict.fromkeys(every))
         return FoundBatchSize(record=record, not_restored=notes)
 
 
@@ -261,8 +265,10 @@ def _batches(
     from ..probes.doors.step_on_batches import LoadedBatches, MadeBatches
 
     if (make_batch is None) == (loader is None):
-        what = "neither make_batch nor loader= was given" if loader is None else (
-            "make_batch and loader= were both given"
+        what = (
+            "neither make_batch nor loader= was given"
+            if loader is None
+            else ("make_batch and loader= were both given")
         )
         raise UsageError(
             f"{what}: one of them gives the batches.",
@@ -277,9 +283,7 @@ def _step_on(train_step: Any, batches: Batches, own: int | None) -> StepOnBatche
     return StepOnBatches(train_step, batches, own_size=own)
 
 
-def _kept(
-    step: StepOnBatches, make_batch: Any, loader: Any, state: Sequence[Any]
-) -> TrainingState:
+def _kept(step: StepOnBatches, make_batch: Any, loader: Any, state: Sequence[Any]) -> TrainingState:
     from ..probes.worker.training_state import TrainingState
 
     for each in state:

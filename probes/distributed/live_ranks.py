@@ -308,8 +308,8 @@ def together(ranks: LiveRanks, call: Callable[[], T]) -> list[T]:
     ours: Any
     try:
         ours = call()
-    except WorkerGone as gone:
-        ours = _Gone(gone)
+    except WorkerGone as failed:
+        ours = _Gone(failed)
     except KeyboardInterrupt:
         ours = _INTERRUPTED
     parts = ranks.gather(ours)

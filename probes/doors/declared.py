@@ -84,7 +84,7 @@ class Workload:
         self._make = _function_of(declared, name)
         self.batch_size = batch_size or _positive(declared, beside, "batch_size") or DEFAULT_SIZE
         self.num_samples = num_samples or _positive(declared, beside, "num_samples")
-        self.place = place_of(self._make)
+        self.place = _place(self._make)
 
     def prepared(self, size: int) -> Callable[[], Any]:
         """A function that makes one step of `size` samples.
@@ -233,8 +233,7 @@ def _positive(declared: Any, beside: Any, name: str) -> int | None:
     return None
 
 
-def place_of(function: Any) -> SourceLine | None:
-    """Where it is defined, `None` where that is no file."""
+def _place(function: Any) -> SourceLine | None:
     code = getattr(_plain(function), "__code__", None)
     if code is None or not Path(code.co_filename).is_file():
         return None  # typed in: a notebook's cell has a name, and no file

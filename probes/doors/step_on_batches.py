@@ -14,11 +14,11 @@ import msgspec
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from ...records import LoaderInfo, SourceLine
+from ...records import LoaderInfo
 from ..loader.batch_size_reader import BatchSizeReader, leaves
 from ..loader.loader_handle import LoaderHandle
 from ..loader.model_inputs import AS_ASKED
-from .declared import DEFAULT_SIZE, WorkloadError, accepts, place_of, signature_of
+from .declared import DEFAULT_SIZE, WorkloadError, accepts, signature_of
 
 MAX_SHOWN = 4
 """Shapes of a batch that an error shows."""
@@ -46,8 +46,10 @@ class Batches(Protocol):
         why_no_wait: why waiting for a batch is no measurement; empty where it is.
     """
 
-    own_size: int | None
-    why_no_wait: str
+    @property
+    def own_size(self) -> int | None: ...
+    @property
+    def why_no_wait(self) -> str: ...
 
     def ask(self, size: int) -> None:
         """The next batches have this size."""
@@ -58,7 +60,7 @@ class Batches(Protocol):
     def take(self) -> tuple[Any, Arrival]:
         """The batch of the step that runs now."""
 
-    def info(self, own_size: int, place: SourceLine | None) -> LoaderInfo:
+    def info(self, own_size: int) -> LoaderInfo:
         """Describes where the batches come from."""
 
     def close(self) -> None:
@@ -73,7 +75,7 @@ class StepOnBatches:
         own_size: in use now; `None` where nobody says it.
 
     Attributes:
-        before_size: called before the first step of each size.
+        before_size, before_step: called before the first step of each size, and before each step.
         batch_size: the size to begin with.
         why_own_unknown: empty where it is the one in use.
         arrival: of the last step.
@@ -101,6 +103,7 @@ class StepOnBatches:
         self.why_own_unknown = "" if own else "own= was not given"
         self.arrival = Arrival(None, AS_ASKED, 0.0)
         self.before_size: Callable[[], None] = lambda: None
+        self.before_step: Callable[[], None] = lambda: None
 
     def make(self, batch_size: int) -> Callable[[], None]:
         """A function that makes one step of this size."""
@@ -108,9 +111,14 @@ class StepOnBatches:
         self.batches.ask(batch_size)
         return self._step
 
+    def ready(self) -> None:
+        """A step comes next; what is no part of a training's step is done now."""
+        self.before_step()
+        self.batches.ready()
+
     def info(self) -> LoaderInfo:
         """Describes where the batches come from."""
-        return self.batches.info(self.batch_size, place_of(self.train_step))
+        return self.batches.info(self.batch_size)
 
     def _step(self) -> None:
         batch, self.arrival = self.batches.take()
@@ -128,7 +136,7 @@ class MadeBatches:
         WorkloadError: it takes something else.
     """
 
-    own_size = None
+    own_size: int | None = None
     why_no_wait = "make_batch makes the batches, between two steps"
 
     def __init__(self, make: Callable[[int], Any], largest: int | None = None) -> None:
@@ -156,16 +164,17 @@ class MadeBatches:
     def _check(self, size: int) -> None:
         """Makes a batch of this size and one of another, which tells an axis of features."""
         fits = self._largest is None or 2 * size <= self._largest
-        for size in (size, 2 * size if fits else -(-size // 2)):
-            batch = self._make(size)
-            self._reader.learn(batch, size)
+        other = 2 * size if fits else -(-size // 2)
+        for asked in (size, other):
+            batch = self._make(asked)
+            self._reader.learn(batch, asked)
             shapes = [tuple(getattr(leaf, "shape", (len(leaf),))) for leaf in leaves(batch)]
-            if shapes and self._reader.read(batch) != size:
+            if shapes and self._reader.read(batch) != asked:
                 shown = ", ".join(str(list(shape)) for shape in shapes[:MAX_SHOWN])
                 raise WorkloadError(
-                    f"make_batch({size}) returned another size than asked for: its tensors and "
+                    f"make_batch({asked}) returned another size than asked for: its tensors and "
                     f"lists have the shapes {shown}.",
-                    f"Return {size} samples, along the first or second axis of a tensor or as the "
+                    f"Return {asked} samples, along the first or second axis of a tensor or as the "
                     "items of a list.",
                 )
 
@@ -180,11 +189,11 @@ class MadeBatches:
         num = self._reader.read(batch)
         return batch, Arrival(num, AS_ASKED if num is None else "shape", 0.0)
 
-    def info(self, own_size: int, place: SourceLine | None) -> LoaderInfo:
+    def info(self, own_size: int) -> LoaderInfo:
         """See `Batches`."""
         return LoaderInfo(
             ordinal=0,
-            place=place,
+            place=None,
             batch_size=own_size,
             num_samples=None,
             drop_last=False,
@@ -243,7 +252,7 @@ class LoadedBatches:
         self._iterator = iterator = iter(self._twin)
         if not isinstance(iterator, _BaseDataLoaderIter):
             raise WorkloadError(
-                f"the loader is a {type(self._twin).__name__}, which changes the batches of torch's.",
+                f"the loader is a {type(self._twin).__name__}, whose batches are not torch's own.",
                 "Give make_batch, a function that makes a batch of a size.",
             )
 
@@ -254,17 +263,17 @@ class LoadedBatches:
         wait_s = time.perf_counter() - started_s
         return batch, Arrival(self._handle.arrived, self._handle.proof or AS_ASKED, wait_s)
 
-    def info(self, own_size: int, place: SourceLine | None) -> LoaderInfo:
+    def info(self, own_size: int) -> LoaderInfo:
         """See `Batches`."""
         info = self._handle.info()
         return msgspec.structs.replace(
-            info, place=place, batch_size=own_size, steered="by batches of the loader"
+            info, batch_size=own_size, steered="by batches of the loader"
         )
 
     def close(self) -> None:
         """Ends the loader's processes."""
         inner = getattr(self._iterator, "__dict__", {}).get("_batchadvisor_inner", self._iterator)
         for each in (inner, self._iterator):
-            if hasattr(each, "_shutdown_workers"):
-                each._shutdown_workers()
+            shut: Callable[[], None] = getattr(each, "_shutdown_workers", lambda: None)
+            shut()
         self._iterator = None

@@ -25,7 +25,7 @@ from ..devices.outside import Outside
 from ..devices.torch_devices import limited_process_memory, probe_for
 from ..doors.declared import Workload, WorkloadError
 from ..doors.optimizers import optimizer_info
-from ..doors.step_on_batches import StepOnBatches
+from ..doors.step_on_batches import Arrival, StepOnBatches
 from ..doors.workload import device_in_use, discovery_of
 from ..loader.compiled_modules import compiles
 from ..loader.model_inputs import AS_ASKED, ModelInputs
@@ -58,12 +58,14 @@ class Ranks(Protocol):
     """The ranks of a job that run the same workload at the same time.
 
     Attributes:
-        leads: whether this is the one that decides.
         num_here: of them, on this host.
     """
 
-    leads: bool
     num_here: int
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the one that decides."""
 
     def agree(self, decision: bool) -> bool:
         """Waits for all ranks and returns what the leading one decided.
@@ -266,10 +268,11 @@ class LocalWorker:
         window.resume()
         while True:
             self._make_step()
-            num, proof, wait_s = (self._size, self._proof, 0.0)
+            came = Arrival(self._size, self._proof, 0.0)
             if self._on_batches is not None:
-                num, proof, wait_s = self._on_batches.arrival
-            window.arrived(self._size if num is None else num, proof, wait_s, primary=True)
+                came = self._on_batches.arrival
+            num = self._size if came.num_samples is None else came.num_samples
+            window.arrived(num, came.proof, came.wait_s, primary=True)
             if window.boundary():
                 return
             self._progress(window)
@@ -284,7 +287,7 @@ class LocalWorker:
 
     def _ready(self) -> None:
         if self._on_batches is not None:
-            self._on_batches.batches.ready()
+            self._on_batches.ready()
 
     def _prepare(self, sizes: tuple[int, ...]) -> None:
         """Makes the steps of these sizes ready, and lets go of all others first."""
@@ -339,7 +342,7 @@ class LocalWorker:
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _abandon(self, window: TrialWindow | None) -> None:
-        if window is not None:
+        if isinstance(window, Window):  # sizes in turn start nothing that runs on
             window.abandon()
 
     def _tell_of_failure(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import random
 import sys
 from collections import deque
@@ -108,7 +109,8 @@ class PlainValues:
         owner = getattr(function, "__self__", None)
         plain = getattr(function, "__func__", function)
         if not hasattr(plain, "__code__"):  # an object that is called
-            owner, plain = function, getattr(type(function), "__call__", None)
+            owner = function
+            plain = inspect.getattr_static(type(function), "__call__", None)
         if owner is not None:
             self._look_at_attributes(owner)
         code = getattr(plain, "__code__", None)

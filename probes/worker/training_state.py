@@ -80,7 +80,12 @@ class TrainingState:
             (parameter, parameter.grad, self._copies.of(parameter.grad))
             for parameter in self.parameters
         ]
-        self._counters = [(each, deepcopy(each.state_dict())) for each in (*schedulers, *scalers)]
+        for each in (*schedulers, *scalers):
+            self._copies.of(dict(vars(each)))
+        for each in others:
+            self._copies.claim(each.state_dict())
+        self._schedules = [(each, deepcopy(each.state_dict())) for each in schedulers]
+        self._scalers = [(each, deepcopy(each.state_dict())) for each in scalers]
         self._others = [(each, deepcopy(each.state_dict())) for each in others]
         self._values = PlainValues(functions, owners)
         self._random = RandomState(generators)
@@ -90,10 +95,15 @@ class TrainingState:
             if not self._copies.holds(tensor) and (version := _version(tensor)) is not None
         ]
 
+    def rewind_schedules(self) -> None:
+        """Puts the counts of schedulers back: one that is over raises, or makes longer steps."""
+        for each, state in self._schedules:
+            each.load_state_dict(deepcopy(state))
+
     def rewind_counters(self) -> None:
-        """Puts schedulers, gradient scalers and plain values back, which have an end of their own:
-        a schedule of a given number of steps raises after its last one."""
-        for each, state in self._counters:
+        """Puts plain values, schedulers and gradient scalers back: whatever has an end."""
+        self.rewind_schedules()
+        for each, state in self._scalers:
             each.load_state_dict(deepcopy(state))
         self._values.restore()
 
@@ -119,7 +129,7 @@ class TrainingState:
             for reference, version in self._watched
             if (tensor := reference()) is not None and _version(tensor) != version
         ]
-        if tensors and not self._others:
+        if tensors:
             shape = list(max(tensors, key=torch.Tensor.numel).shape)
             what = "a tensor" if len(tensors) == 1 else f"{len(tensors)} tensors"
             yield (
@@ -157,6 +167,16 @@ class Copies:
             return type(value)(map(self.of, value))
         return value
 
+    def claim(self, value: Any) -> None:
+        """Tensors in the value are put back by somebody else."""
+        if isinstance(value, torch.Tensor):
+            self._storages.add(_storage(value))
+        elif isinstance(value, dict):
+            self.claim(list(value.values()))
+        elif isinstance(value, (list, tuple)):
+            for part in value:
+                self.claim(part)
+
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether the memory of a tensor is that of one that was copied."""
         return _storage(tensor) in self._storages
@@ -170,7 +190,9 @@ class Copies:
         if id(tensor) in self._copies or tensor.is_meta:
             return
         if nn.parameter.is_lazy(tensor):
-            self.left_out.append("lazy parameters got their shapes from the steps, and their values")
+            self.left_out.append(
+                "lazy parameters got their shapes from the steps, and their values"
+            )
             return
         local = _local(tensor).detach()
         self._num_bytes += local.numel() * local.element_size()
