@@ -276,4 +276,4 @@ class LoadedBatches:
         for each in (inner, self._iterator):
             shut: Callable[[], None] = getattr(each, "_shutdown_workers", lambda: None)
             shut()
-        self._iterator = None
+        self._iterator = self._twin.__dict__["_iterator"] = None

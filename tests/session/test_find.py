@@ -5,6 +5,7 @@ import os
 import random
 import resource
 import signal
+from itertools import pairwise
 from pathlib import Path
 
 import batchadvisor
@@ -12,13 +13,17 @@ import numpy as np
 import pytest
 import torch
 from batchadvisor.errors import InterruptedRunError, ScriptError, UsageError
+from batchadvisor.probes.doors.step_on_batches import MadeBatches, StepOnBatches
+from batchadvisor.probes.process.orders import RunTrial, WorkOrder
+from batchadvisor.probes.worker.live import LocalWorker
+from batchadvisor.records import TrialRequest, TurnsPlan
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 pytestmark = pytest.mark.slow
 
-QUICK = {"goal": "memory", "profile": False, "quiet": True}
+QUICK = {"goal": "memory", "profile": False, "quiet": True, "budget": 8}
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +144,7 @@ class TestAfterwards:
     def test_a_fresh_optimizer_is_fresh(self):
         training = Training()
         batchadvisor.find_batch_size(
-            training.step, training.make_batch, own=8, sizes=(8, 16), **QUICK
+            training.step, training.make_batch, own=8, max_batch=16, **QUICK
         )
         assert not training.optimizer.state
         assert all(parameter.grad is None for parameter in training.model.parameters())
@@ -149,7 +154,9 @@ class TestAfterwards:
         training = Training()
         training.model(torch.randn(4, 16)).sum().backward()
         before = [parameter.grad.clone() for parameter in training.model.parameters()]
-        batchadvisor.find_batch_size(training.step, training.make_batch, own=8, sizes=(8,), **QUICK)
+        batchadvisor.find_batch_size(
+            training.step, training.make_batch, own=8, max_batch=8, **QUICK
+        )
         assert same([parameter.grad for parameter in training.model.parameters()], before)
 
     def test_what_cannot_be_restored_is_said(self):
@@ -162,7 +169,7 @@ class TestAfterwards:
             training.step(batch)
             total.add_(1)
 
-        found = batchadvisor.find_batch_size(step, training.make_batch, own=8, sizes=(8,), **QUICK)
+        found = batchadvisor.find_batch_size(step, training.make_batch, own=8, max_batch=8, **QUICK)
         said = " ".join(found.not_restored)
         assert "stream is an iterator" in said
         assert "the steps wrote to a tensor of no model or optimizer" in said
@@ -188,7 +195,7 @@ class TestAfterwards:
             mean.value += 1
 
         found = batchadvisor.find_batch_size(
-            step, training.make_batch, own=8, sizes=(8,), state=[mean], **QUICK
+            step, training.make_batch, own=8, max_batch=8, state=[mean], **QUICK
         )
         assert torch.equal(mean.value, torch.zeros(2))
         assert found.not_restored == ()
@@ -225,13 +232,15 @@ class TestMemory:
             step,
             training.make_batch,
             own=2,
-            sizes=(2, 256),
+            start=256,
+            max_batch=256,
             memory_limit_bytes=resident + 2**30,
             **QUICK,
         )
         refused = [trial for trial in found.record.trials if trial.outcome == "out_of_memory"]
-        assert [trial.batch_size for trial in refused] == [256]
-        assert found.batch_size == 2
+        assert refused[0].batch_size == 256
+        assert "DefaultCPUAllocator" in refused[0].detail
+        assert 2 <= found.batch_size < 64
         assert resource.getrlimit(resource.RLIMIT_DATA) == before
         assert training.num_steps == 0
 
@@ -251,14 +260,42 @@ class TestAnswer:
         assert found.sureness == found.advice.sureness
         assert found.record.goal.budget_s == 8
         assert {trial.size_proof for trial in found.record.trials if trial.ran} == {"shape"}
-        assert any(trial.kind == "turns" for trial in found.record.trials)
         assert repr(found).startswith(found.advice.headline.split(":")[0])
         assert "<iframe" in found._repr_html_()
+
+    def test_sizes_take_turns(self, folder):
+        training = Training()
+        sizes = []
+
+        def step(batch):
+            sizes.append(len(batch[0]))
+            training.step(batch)
+
+        order = WorkOrder(
+            script="step", arguments=(), module=False, worker=0, device="cpu",
+            memory_limit_bytes=None, data_limit_bytes=None, run_folder=str(folder),
+            scratch_folder=str(folder), loader=None, batch_cap=None, profile_schedule=(0, 1, 3),
+            with_stack=False, door="live",
+        )  # fmt: skip
+        worker = LocalWorker(
+            StepOnBatches(step, MadeBatches(training.make_batch), own_size=4), order,
+            batch_size=4, num_samples=None, log=folder, on_progress=lambda _: None,
+        )  # fmt: skip
+        worker.discover()
+        sizes.clear()
+        plan = TurnsPlan(sizes=(4, 16), num_steps=(1, 1), num_rounds=3)
+        request = TrialRequest(batch_size=16, kind="turns", purpose="confirm", turns=plan)
+        trial, _ = worker.run(RunTrial(request=request, ordinal=1, precision=0.1, time_limit_s=9))
+        worker.end()
+        assert trial.outcome == "ok"
+        assert len(trial.turns.step_s) >= 3
+        assert set(sizes) == {4, 16}
+        assert sum(a != b for a, b in pairwise(sizes)) >= 3
 
     def test_the_own_size_is_of_the_loader(self):
         training = Training()
         found = batchadvisor.find_batch_size(
-            training.step, loader=training.loader, sizes=(8, 24), **QUICK
+            training.step, loader=training.loader, max_batch=24, **QUICK
         )
         assert found.record.discovery.native_batch_size == 8
         assert found.record.discovery.primary.num_samples == 200
@@ -268,11 +305,11 @@ class TestAnswer:
     def test_an_unknown_own_size_is_unknown(self):
         training = Training()
         found = batchadvisor.find_batch_size(
-            training.step, training.make_batch, sizes=(16,), **QUICK
+            training.step, training.make_batch, max_batch=16, **QUICK
         )
         assert found.record.discovery.why_own_unknown == "own= was not given"
         assert found.batch_size == 16
-        assert "8" not in found.advice.change
+        assert found.advice.change == "batch_size → 16"
 
     @pytest.mark.parametrize("persistent", [False, True])
     def test_a_loader_with_processes(self, persistent):
@@ -283,7 +320,7 @@ class TestAnswer:
         epoch = iter(loader)
         first = next(epoch)
         before = torch.get_rng_state()
-        found = batchadvisor.find_batch_size(training.step, loader=loader, sizes=(8, 16), **QUICK)
+        found = batchadvisor.find_batch_size(training.step, loader=loader, max_batch=16, **QUICK)
         assert torch.equal(before, torch.get_rng_state())
         assert found.batch_size == 16
         assert loader.batch_size == 8
@@ -302,7 +339,7 @@ class TestAnswer:
             batch_size=4,
             collate_fn=lambda rows: tuple(map(torch.cat, zip(*rows))),  # noqa: B905
         )
-        found = batchadvisor.find_batch_size(training.step, loader=loader, sizes=(4, 32), **QUICK)
+        found = batchadvisor.find_batch_size(training.step, loader=loader, max_batch=32, **QUICK)
         assert found.batch_size == 32
         assert len([*loader]) == 8
 
