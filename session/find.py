@@ -161,7 +161,8 @@ def find_batch_size(
         device: the steps have to train there; `auto` takes any.
         profile: take traces.
         num_samples: samples of an epoch, for what the last batch does.
-        memory_limit_bytes: what may be used on the device, by the whole process on a CPU.
+        memory_limit_bytes: what may be used on the device, by the whole process on a CPU, whose
+            kernel refuses more; on a GPU it bounds what is tried.
         state: more objects to put back, with `state_dict` and `load_state_dict`.
         output: the folder of the run; a new one below `batchadvisor-runs` if not given.
         sizes, start, max_batch, multiple_of, margin, tolerance: as in `run`.
