@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..probes.worker.live import LocalWorker
     from ..probes.worker.training_state import TrainingState
 
-WIDTH = 100
+REPR_WIDTH = 100
 
 
 class FoundBatchSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ class FoundBatchSize(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         folder = Path(self.record.folder)
-        text = brief_text(self.record, self.advice, folder, width=WIDTH, color=False)
+        text = brief_text(self.record, self.advice, folder, width=REPR_WIDTH, color=False)
         return "\n".join([text.rstrip("\n"), *map(_not_restored, self.not_restored)])
 
     def _repr_html_(self) -> str:

@@ -252,7 +252,7 @@ def limit_process_memory(limit_bytes: int) -> bool:
 
 @contextlib.contextmanager
 def limited_process_memory(limit_bytes: int | None) -> Iterator[None]:
-    """The same for a while, in a process that goes on afterwards; `None` limits nothing."""
+    """Limits memory for a while, in a process that goes on afterwards; `None` limits nothing."""
     if limit_bytes is None:
         yield
         return

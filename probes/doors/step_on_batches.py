@@ -20,7 +20,7 @@ from ..loader.loader_handle import LoaderHandle
 from ..loader.model_inputs import AS_ASKED
 from .declared import DEFAULT_SIZE, WorkloadError, accepts, signature_of
 
-MAX_SHOWN = 4
+SHAPES_SHOWN = 4
 """Shapes of a batch that an error shows."""
 
 
@@ -170,7 +170,7 @@ class MadeBatches:
             self._reader.learn(batch, asked)
             shapes = [tuple(getattr(leaf, "shape", (len(leaf),))) for leaf in leaves(batch)]
             if shapes and self._reader.read(batch) != asked:
-                shown = ", ".join(str(list(shape)) for shape in shapes[:MAX_SHOWN])
+                shown = ", ".join(str(list(shape)) for shape in shapes[:SHAPES_SHOWN])
                 raise WorkloadError(
                     f"make_batch({asked}) returned another size than asked for: its tensors and "
                     f"lists have the shapes {shown}.",

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-PLAIN = (bool, int, float, complex, str, bytes, type(None))
-MAX_ITEMS = 1_000_000
+PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
+MAX_PLAIN_ITEMS = 1_000_000
 """Items of a list that are looked at, at most."""
 
 
@@ -62,7 +62,7 @@ class PlainValues:
                 now = place.get()
             except (ValueError, KeyError):
                 continue
-            if isinstance(now, PLAIN) and now is not value:
+            if isinstance(now, PLAIN_TYPES) and now is not value:
                 place.put(value)
         for items, before in self._lists:
             items.clear()
@@ -83,14 +83,16 @@ class PlainValues:
             value = place.get()
         except (ValueError, KeyError):  # a name without a value
             return
-        if isinstance(value, PLAIN):
+        if isinstance(value, PLAIN_TYPES):
             self._plain.append((place, value))
         elif id(value) in self._seen:
             return
         elif type(value) in (list, dict, deque):
             self._seen.add(id(value))
             parts = value.values() if isinstance(value, dict) else value
-            if len(value) <= MAX_ITEMS and all(isinstance(part, PLAIN) for part in parts):
+            if len(value) <= MAX_PLAIN_ITEMS and all(
+                isinstance(part, PLAIN_TYPES) for part in parts
+            ):
                 self._lists.append((value, value.copy()))
             else:
                 self._lengths.append((place.called, value, len(value)))

@@ -24,9 +24,6 @@ from ..devices import host
 from ..devices.live_objects import Bound, LookTooLongError, objects_of
 from .plain_values import PlainValues, restorer
 
-MAX_OBJECTS, MAX_BLOCKS, MAX_LOOK_S = 50_000_000, 500_000_000, 60.0
-"""Bounds of the look through the process: it may take its time, as sizes are tried for minutes."""
-
 
 class StateNotKeptError(Exception):
     """The state of the training cannot be kept; no step was made.
@@ -62,7 +59,8 @@ class TrainingState:
         generators: Iterable[Any] = (),
         others: Iterable[Any] = (),
     ) -> None:
-        bound = Bound(max_objects=MAX_OBJECTS, max_blocks=MAX_BLOCKS, max_s=MAX_LOOK_S)
+        # It may take its time: sizes are tried for minutes.
+        bound = Bound(max_objects=50_000_000, max_blocks=500_000_000, max_s=60.0)
         try:
             modules, optimizers, schedulers, scalers, tensors = objects_of(
                 nn.Module, Optimizer, LRScheduler, torch.amp.GradScaler, torch.Tensor, bound=bound
@@ -216,7 +214,7 @@ class ModuleState:
         copies.of(dict(module._parameters))
 
     def restore(self) -> None:
-        """The same buffers as before, and the same mode."""
+        """Puts back the buffers, and the mode."""
         self._module._buffers.update(self._buffers)
         self._module.training = self._training
 
@@ -238,7 +236,7 @@ class OptimizerState:
             copies.of(list(group["params"]))
 
     def restore(self) -> None:
-        """The same state, in the same tensors."""
+        """Puts back the state, in the tensors that held it."""
         state = self._optimizer.state
         for key in [key for key in state if key not in self._state]:
             del state[key]

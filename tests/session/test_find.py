@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 pytestmark = pytest.mark.slow
 
-QUICK = {"goal": "memory", "profile": False, "quiet": True, "budget": 8}
+QUICK = {"goal": "memory", "profile": False, "quiet": True, "budget": 60}
 
 
 @pytest.fixture(autouse=True)
