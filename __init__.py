@@ -12,23 +12,29 @@ if TYPE_CHECKING:
     from .session.api import ProbedRun as ProbedRun
     from .session.api import probe as probe
     from .session.api import run as run
+    from .session.find import FoundBatchSize as FoundBatchSize
+    from .session.find import find_batch_size as find_batch_size
 
 __version__ = "0.1.0"
 _LAZY = {
+    "FoundBatchSize": ("session.find", "FoundBatchSize"),
     "ModelFacts": ("records", "ModelFacts"),
     "Pipeline": ("records", "Pipeline"),
     "ProbedRun": ("session.api", "ProbedRun"),
     "ProfilingCallback": ("callback", "ProfilingCallback"),
+    "find_batch_size": ("session.find", "find_batch_size"),
     "probe": ("session.api", "probe"),
     "run": ("session.api", "run"),
     "tails": ("advisor.tails", "tails"),
 }
 __all__ = [
+    "FoundBatchSize",
     "ModelFacts",
     "Pipeline",
     "ProbedRun",
     "ProfilingCallback",
     "__version__",
+    "find_batch_size",
     "probe",
     "run",
     "tails",

@@ -51,14 +51,14 @@ _TRAITS: dict[Door, DoorTraits] = {
     "template": DoorTraits(process_per_size=True, size_is_argument=True),
     "workload": DoorTraits(declares_workload=True),
     "keras": DoorTraits(sees_data=True, trains_by_keras=True),
-    "live": DoorTraits(in_this_process=True),
+    "live": DoorTraits(in_this_process=True, takes_turns=True),
 }
 
 
 def traits_of(door: Door) -> DoorTraits:
     """Returns the traits of a door.
 
-    >>> traits_of("template").process_per_size, traits_of("live").takes_turns
+    >>> traits_of("template").process_per_size, traits_of("template").takes_turns
     (True, False)
     """
     return _TRAITS[door]

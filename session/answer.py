@@ -19,6 +19,8 @@ from .workers.launcher import OPTION
 
 LONGER_BUDGET = 4.0
 """A budget that was too small for an answer is to be so many times as large, or the default."""
+LIVE = (("batchadvisor.probe",), ("batchadvisor.find_batch_size",))
+"""How commands begin whose function is gone with its process."""
 LAUNCHERS = {MPIRUN: ("mpirun", "-np"), SRUN: ("srun", "-n")}
 """How ranks are started again by what started them before."""
 
@@ -82,7 +84,7 @@ def whole_command(record: RunRecord, advice: Advice, folder: Path) -> str:
 def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
     """The command that a user is likely to want now."""
     # A live function is gone with its process: no command goes on with it.
-    live = record.observed is not None or record.command[:1] == ("batchadvisor.probe",)
+    live = record.observed is not None or record.command[:1] in LIVE
     if record.state == "interrupted" and not live:
         return _resume_command(record, folder)
     if _wants_time(record, advice) and not live:

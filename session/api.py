@@ -160,7 +160,7 @@ def run(
         command=("batchadvisor.run", *words),
         quiet=quiet,
     )
-    return _probed(options)
+    return probed(options)
 
 
 def probe(
@@ -229,10 +229,15 @@ def probe(
         live=LiveStep(step, batch_size, num_samples),
         quiet=quiet,
     )
-    return _probed(options)
+    return probed(options)
 
 
-def _probed(options: RunOptions) -> ProbedRun:
+def probed(options: RunOptions) -> ProbedRun:
+    """The record of a run as Python gets it.
+
+    Raises:
+        BatchAdvisorError: it failed, or was interrupted.
+    """
     from . import run as session
 
     result = session.run(options, _display(options))

@@ -291,8 +291,17 @@ def test_the_gate_runs_the_two_commands_that_install() -> None:
 
 
 @pytest.mark.slow
+def test_the_loop_that_asks_runs(folder: Path) -> None:
+    code = pages.python_block("# a loop of your own")
+    code += "\nassert found.record.num_workers_started >= 1 and not found.not_restored\n"
+    done = _run([sys.executable, "-c", code], folder, with_our_commands())
+    assert done.returncode == 0, done.stderr
+    assert "All of it: batchadvisor show batchadvisor-runs/train_step-" in done.stdout
+
+
+@pytest.mark.slow
 def test_the_notebook_runs(folder: Path) -> None:
-    code = pages.python_block("import batchadvisor")
+    code = pages.python_block("import batchadvisor\nimport torch\n\nmodel = torch.nn.Linear(512")
     code += "\nprint(type(found).__name__, found.batch_size)\n"
     code += "assert found._repr_html_()\n"
     code += "assert {trial.outcome for trial in found.trials} == {'ok'}\n"

@@ -26,7 +26,8 @@ def change(record: RunRecord, size: int | None, micro_batches: int | None) -> st
         text = f"the script's argument {{batch_size}} → {size}"
     elif source is None:
         where = f"{loader.place}  " if loader.place is not None else ""
-        text = f"{where}{loader.size_name}={native} → {size}"
+        before = "" if record.discovery.why_own_unknown else f"={native}"
+        text = f"{where}{loader.size_name}{before} → {size}"
     elif not source.template:
         text = f"{source.place}  {source.before}  ({native} → {size})"
     else:

@@ -157,7 +157,7 @@ def _out_of_budget(measurements: Measurements) -> list[Finding]:
             severity="warning",
             message=f"the budget ended the search: other sizes than {tried} may be better",
             evidence=(Evidence(metric="budget, s", value=measurements.goal.budget_s),),
-            remedy="probe again with a larger budget_s."
+            remedy="ask again with a larger budget."
             if measurements.script.in_this_process
             else "continue with --resume and a larger --budget.",
         )

@@ -100,13 +100,13 @@ def _words(
         case "not compared":
             return (
                 f"The script's own {other} was not timed, and no other size is recommended without "
-                f"a comparison with it. Sizes that ran: {sizes}. Continue with --resume."
+                f"a comparison with it. Sizes that ran: {sizes}. {_more_time(measurements)}"
             )
         case "nothing larger":
             return (
                 f"Nothing above the script's own {other} was timed before the time was over, so "
                 f"that nothing says whether a larger batch pays. Sizes timed: {sizes}. "
-                "Continue with --resume and a larger --budget."
+                f"{_more_time(measurements, larger=True)}"
             )
     return _nothing(measurements, because) or _knee(measurements, because, decision.against)
 
@@ -303,3 +303,10 @@ def _nothing(measurements: Measurements, because: Because) -> str:
         case "nothing ran":
             return why
     return ""
+
+
+def _more_time(measurements: Measurements, *, larger: bool = False) -> str:
+    """How to have a comparison after all."""
+    if measurements.script.in_this_process:
+        return "Ask again with a larger budget."
+    return f"Continue with --resume{' and a larger --budget' if larger else ''}."

@@ -11,7 +11,7 @@ import ctypes
 import gc
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +248,25 @@ def limit_process_memory(limit_bytes: int) -> bool:
         allowed = min(allowed, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
     return resident < limit_bytes
+
+
+@contextlib.contextmanager
+def limited_process_memory(limit_bytes: int | None) -> Iterator[None]:
+    """Limits memory for a while, in a process that goes on afterwards; `None` limits nothing."""
+    if limit_bytes is None:
+        yield
+        return
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    limit_process_memory(limit_bytes)
+    now = resource.getrlimit(resource.RLIMIT_DATA)
+    if before[0] != resource.RLIM_INFINITY and before[0] < now[0]:
+        resource.setrlimit(resource.RLIMIT_DATA, before)  # the user's own limit is tighter
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 def lift_process_memory_limit() -> None:

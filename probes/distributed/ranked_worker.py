@@ -212,15 +212,18 @@ class RankedWorker(ABC):
         )
 
     def _shared(self, device: DeviceInfo) -> DeviceInfo:
-        """On a CPU the ranks of one host share its memory."""
-        num = self.job.local_world_size
-        if device.kind != "cpu" or num == 1 or device.limit_bytes is not None:
-            return device
-        return msgspec.structs.replace(
-            device,
-            capacity_bytes=device.capacity_bytes // num,
-            capacity_source=f"a rank's share, 1 of {num}, of: {device.capacity_source}",
-        )
+        return share_of(device, self.job.local_world_size)
+
+
+def share_of(device: DeviceInfo, num: int) -> DeviceInfo:
+    """A rank's share of a device: on a CPU the `num` ranks of one host share its memory."""
+    if device.kind != "cpu" or num == 1 or device.limit_bytes is not None:
+        return device
+    return msgspec.structs.replace(
+        device,
+        capacity_bytes=device.capacity_bytes // num,
+        capacity_source=f"a rank's share, 1 of {num}, of: {device.capacity_source}",
+    )
 
 
 # Several ranks are over: which of them failed by itself, and which only because of it.

@@ -104,8 +104,8 @@ class Workload:
         else:
             make = self._make
             return lambda: make(size)
-        if not _accepts(step):
-            reason = f"the step of {self._name} takes {_signature(step)}, and is called without."
+        if not accepts(step):
+            reason = f"the step of {self._name} takes {signature_of(step)}, and is called without."
             raise WorkloadError(reason)
         return step
 
@@ -177,21 +177,24 @@ def _function_of(declared: Any, name: str) -> Callable[[int], Any]:
     if not callable(declared):
         kind = type(declared).__name__
         raise WorkloadError(f"{name} is no function and no object with make(): it is {kind}.")
-    if not _accepts(declared, DEFAULT_SIZE):
+    if not accepts(declared, DEFAULT_SIZE):
         raise WorkloadError(
-            f"{name} takes {_signature(declared)}, and is called with a batch size."
+            f"{name} takes {signature_of(declared)}, and is called with a batch size."
         )
     return declared  # type: ignore[no-any-return]
 
 
 def _called(kind: type, name: str) -> Any:
-    if not _accepts(kind):
-        reason = f"the class {name} takes {_signature(kind)}, and is made without arguments."
+    if not accepts(kind):
+        reason = f"the class {name} takes {signature_of(kind)}, and is made without arguments."
         raise WorkloadError(reason, f"Declare an object of it: {name.lower()} = {name}(...).")
     return kind()
 
 
-def _accepts(function: Callable[..., Any], *arguments: Any) -> bool:
+def accepts(function: Any, *arguments: Any) -> bool:
+    """Whether it can be called with these arguments, as far as Python can tell."""
+    if not callable(function):
+        return False
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError:
@@ -201,7 +204,10 @@ def _accepts(function: Callable[..., Any], *arguments: Any) -> bool:
     return True
 
 
-def _signature(function: Callable[..., Any]) -> str:
+def signature_of(function: Any) -> str:
+    """The arguments that it takes, as Python writes them."""
+    if not callable(function):
+        return f"no arguments, as it is no function but {type(function).__name__}"
     try:
         return str(inspect.signature(function))
     except (TypeError, ValueError):

@@ -20,12 +20,19 @@ class LocalWorkers(WorkerPool):
         self._writer.change(num_workers_started=number + 1)
         live = self._options.live
         assert live is not None
-        self.current = LocalWorker(
+        worker = LocalWorker(
             live.step,
             self._order(number, **changes),
             batch_size=live.batch_size,
             num_samples=live.num_samples,
             log=self._writer.store.log_path,
             on_progress=self._on_progress,
+            ranks=live.ranks,
+            device=self._options.device,
         )
+        self.current = worker
+        if live.ranks is not None:
+            from ...probes.distributed.live_ranks import LeadingWorker
+
+            self.current = LeadingWorker(live.ranks, worker)
         return self.current
