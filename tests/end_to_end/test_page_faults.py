@@ -37,8 +37,8 @@ def test_memory_that_every_step_takes_anew(tmp_path):
     assert trial.quality.page_faults.allocator == "glibc"
     (line,) = finding.code
     assert line.startswith("export ")
-    variables = dict(word.split("=") for word in line.split()[1:])
-    kept = run("run", *options, "-o", "kept", "train.py", folder=tmp_path, variables=variables.items())
+    variables = [word.split("=") for word in line.split()[1:]]
+    kept = run("run", *options, "-o", "kept", "train.py", folder=tmp_path, variables=variables)
     assert kept.code == 0, kept
     assert not [each for each in kept.advice.findings if each.rule == "memory.page_faults"]
     again = next(each for each in kept.record.trials if each.step_s is not None)
