@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import signal
 import sys
@@ -33,7 +34,27 @@ NO_ROOM_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 VERBS = (run, show, advise, analyze, memory, estimate, plan, report, tails, emit, view, doctor)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+FEATURES = {"compare": "gate"}
+"""Verbs of features, and whose they are: `features/NAME/command.py`."""
+
+
+class Verbs(click.Group):
+    """The verbs; those of a feature are found by name when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, as `--help` lists them."""
+        return sorted([*super().list_commands(ctx), *FEATURES])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb of that name, if there is one."""
+        if cmd_name not in FEATURES:
+            return super().get_command(ctx, cmd_name)
+        module = importlib.import_module(f"..features.{FEATURES[cmd_name]}.command", __package__)
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="batchadvisor")
 def cli() -> None:
     """Recommend a batch size for a training script, and say what limits its speed."""

@@ -127,9 +127,9 @@ RULES = {
         {*SHARED, *MODEL, "reports/words", "reports/html", "reports/board"},
     ),
 }
-DOORS = ("cli", "session", "callback", "tensorboard_plugin", "__init__", "__main__")
+DOORS = ("cli", "session", "callback", "features", "tensorboard_plugin", "__init__", "__main__")
 """They join the rooms and may import everything, heavy things inside functions only; `session`
-does not import what calls it."""
+does not import what calls it, and nobody imports a feature but the feature itself."""
 AT_THE_TOP = {"tensorboard_plugin.py": {"tensorboard"}}
 """Only TensorBoard imports this module, and it needs TensorBoard's base class to define its own."""
 ONLY_IN_FUNCTIONS = {
@@ -156,6 +156,12 @@ def room_of(path):
     """`probes/trace/reader.py` is in `probes/trace`, `units.py` in ``."""
     folder = Path(path).parent.as_posix()
     return "" if folder == "." else folder
+
+
+def feature_of(path):
+    """`features/gate/page.py` is of `gate`; what is no feature's is of none."""
+    parts = Path(path).parts
+    return parts[1] if parts[0] == "features" and len(parts) > 1 else None
 
 
 def imports_of(text, path):
@@ -213,6 +219,8 @@ def violations(text, path):
             bad.append(f"{where}: inside the package imports are relative")
         elif name == "<outside the package>":
             bad.append(f"{where}: leaves the package")
+        elif is_within(name, ("./features",)) and feature_of(name[2:]) != feature_of(path):
+            bad.append(f"{where}: a feature is imported by itself alone")
         elif door:
             if room.startswith("session") and is_within(name, ("./cli", "./callback")):
                 bad.append(f"{where}: the corridor does not know who comes through it")
@@ -294,6 +302,11 @@ class TestRules:
             ("units.py", "from .advisor import search", "the root may not"),
             ("units.py", "import torch", "the root may not"),
             ("session/bad.py", "import torch", "heavy"),
+            ("session/bad.py", "from ..features.gate import judge", "by itself alone"),
+            ("cli/bad.py", "def f():\n    from ..features import gate", "by itself alone"),
+            ("advisor/bad.py", "from ..features.gate.judge import judge", "by itself alone"),
+            ("features/other/bad.py", "from ..gate.judge import judge", "by itself alone"),
+            ("features/gate/bad.py", "import torch", "heavy"),
             ("session/setup/bad.py", "from ...cli.run import run", "corridor"),
             ("cli/run.py", "from rich.text import Text", "heavy"),
             ("cli/view.py", "from tensorboard import program", "heavy"),
@@ -317,6 +330,7 @@ class TestRules:
                 "probes/worker/good.py",
                 "import torch\nfrom ..devices import host\nfrom ... import __version__",
             ),
+            ("features/gate/good.py", "from ...advisor import advise\nfrom .judge import judge"),
             ("probes/trace/good.py", "from ...errors import RunError\nfrom .events import Event"),
             ("reports/events/good.py", "def f():\n    import tensorboard"),
             (

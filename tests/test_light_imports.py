@@ -50,6 +50,7 @@ class TestLight:
             ("doctor", "--help"),
             ("memory", "--help"),
             ("report", "--help"),
+            ("compare", "--help"),
             ("--version",),
         ],
     )
@@ -92,7 +93,9 @@ class TestLight:
 def flags():
     """Every verb with its options and arguments, one a line."""
     lines = []
-    for verb, command in sorted(cli.commands.items()):
+    context = click.Context(cli)
+    for verb in cli.list_commands(context):
+        command = cli.get_command(context, verb)
         lines.append(verb)
         for parameter in sorted(
             command.params, key=lambda parameter: (parameter.param_type_name, parameter.name)
