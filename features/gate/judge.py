@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from ...records import Discovery, RunRecord, shared_size
-from .evidence import Run, Taken, Values, taken, timed_sizes, values_of
+from .evidence import Run, Values, known_sizes, taken, values_of
 from .records import Condition, Gate, Measure, Outcome, Result, Verdict
 
 ALWAYS: tuple[Measure, ...] = ("step_time", "peak_memory")
@@ -27,24 +27,24 @@ def judge(
     """Compares the runs of two sides at one size.
 
     Args:
-        size: that is compared; without one the script's own if all runs timed it, else the largest
-            that they did.
+        size: that is compared; without one the script's own if all runs have it, else the largest
+            that they have in common.
     """
     runs = taken(before, after)
     every = [*before, *after]
     reasons = _not_the_same(every)
-    timed = [timed_sizes(run.record) for run in every]
-    chosen = shared_size(_wanted(every, size), timed) if size is None else size
-    if chosen is None or any(chosen not in sizes for sizes in timed):
-        reasons += _sizes_differ(runs, timed, size)
+    asked: list[tuple[Measure, Condition | None]] = [(each.measure, each) for each in conditions]
+    asked = asked or [(measure, None) for measure in ALWAYS]
+    timed = any(measure != "peak_memory" for measure, _ in asked)
+    known = [known_sizes(run.record, timed=timed) for run in every]
+    chosen = shared_size(_own(every), known) if size is None else size
+    if chosen is None or any(chosen not in sizes for sizes in known):
+        reasons += _sizes_differ(every, known, size, "timed" if timed else "ran")
     elif not reasons:
         reasons += _steps_differ(every, chosen)
     results: list[Result] = []
     if not reasons and chosen is not None:
-        asked: list[tuple[Measure, Condition | None]] = [
-            (each.measure, each) for each in conditions
-        ]
-        for measure, condition in asked or [(one, None) for one in ALWAYS]:
+        for measure, condition in asked:
             values = values_of(measure, runs, chosen)
             if isinstance(values, Values):
                 results.append(_result(measure, condition, values))
@@ -60,8 +60,7 @@ def judge(
         device="" if device is None else device.name,
         runs_before=len(before),
         runs_after=len(after),
-        rounds=runs.num_shared,
-        in_turns=runs.in_turns,
+        rounds=len(runs.rounds),
         differs=_differs(before[0].record, after[0].record),
         results=tuple(results),
     )
@@ -83,19 +82,21 @@ def outcome_of(condition: Condition, low: float, high: float) -> Outcome:
 
 def _result(measure: Measure, condition: Condition | None, values: Values) -> Result:
     ratio = values.ratio
-    if condition is None:
-        outcome: Outcome = "more" if ratio.low > 1 else "less" if ratio.high < 1 else "cannot tell"
-    else:
+    outcome: Outcome = "cannot tell"
+    if values.has_interval and condition is not None:
         outcome = outcome_of(condition, ratio.low, ratio.high)
+    elif values.has_interval:
+        outcome = "more" if ratio.low > 1 else "less" if ratio.high < 1 else "cannot tell"
     limit = 1.0 if condition is None else 1 + condition.limit
     return Result(
         measure=measure,
         condition=condition,
-        before=values.spreads[0],
-        after=values.spreads[1],
+        before=values.before,
+        after=values.after,
         ratio=ratio,
+        has_interval=values.has_interval,
         outcome=outcome,
-        enough_runs=values.enough_runs(limit) if outcome == "cannot tell" else None,
+        enough_rounds=values.enough_rounds(limit) if outcome == "cannot tell" else None,
     )
 
 
@@ -112,10 +113,8 @@ def _verdict(
     return ("cannot tell" if "cannot tell" in outcomes else "passes"), 0
 
 
-def _wanted(runs: Sequence[Run], size: int | None) -> list[int]:
-    """The sizes that are asked for: one, or the script's own after the change and before it."""
-    if size is not None:
-        return [size]
+def _own(runs: Sequence[Run]) -> list[int]:
+    """The script's own sizes, after the change first."""
     found = [run.record.discovery for run in reversed(runs)]
     return [each.native_batch_size for each in found if each is not None]
 
@@ -151,25 +150,30 @@ def _ranks(record: RunRecord) -> str:
     return str(record.distribution.world_size if record.distribution is not None else 1)
 
 
-def _sizes_differ(runs: Taken, timed: Sequence[set[int]], size: int | None) -> list[str]:
-    """Says which sizes were timed where no size, or not the one that was asked for, is in all."""
-    paths = [run.path for run in (*runs.before, *runs.after)]
-    if size is not None:
-        lacking = [str(path) for path, sizes in zip(paths, timed, strict=True) if size not in sizes]
-        return [f"batch size {size} was not timed in {', '.join(lacking)}"]
-    empty = [
-        run for run, sizes in zip((*runs.before, *runs.after), timed, strict=True) if not sizes
-    ]
+def _sizes_differ(
+    runs: Sequence[Run], known: Sequence[set[int]], size: int | None, verb: str
+) -> list[str]:
+    """Says which sizes there are, where no size, or not the one that was asked for, is in all.
+
+    Args:
+        verb: what the sizes did: `timed` or `ran`.
+    """
+    listed = [(run, _listed(sizes)) for run, sizes in zip(runs, known, strict=True)]
+    empty = [run for run, sizes in listed if not sizes]
     if empty:
         return [
-            f"{run.path} timed no batch size: {run.record.stop_reason or run.record.state}"
+            f"{run.path} {verb} no batch size: {run.record.stop_reason or run.record.state}"
             for run in empty
         ]
-    texts = {path: _listed(sizes) for path, sizes in zip(paths, timed, strict=True)}
-    first = next(iter(texts.items()))
-    other = next((each for each in reversed(texts.items()) if each[1] != first[1]), first)
-    timed_both = f"{first[0]} timed {first[1]}, {other[0]} timed {other[1]}"
-    return [f"the batch sizes are not the same: {timed_both}"]
+    if size is not None:
+        lacking = [
+            str(run.path) for run, sizes in zip(runs, known, strict=True) if size not in sizes
+        ]
+        return [f"{', '.join(lacking)} {verb} no batch size {size}"]
+    first, *others = listed
+    other = next((each for each in reversed(others) if each[1] != first[1]), first)
+    both = f"{first[0].path} {verb} {first[1]}, {other[0].path} {verb} {other[1]}"
+    return [f"the batch sizes are not the same: {both}"]
 
 
 def _listed(sizes: set[int]) -> str:

@@ -6,6 +6,7 @@ from ...records import Spread
 from ...reports.report import Column, Fact, PlanReport, PlanSection, Row, Table
 from ...reports.words.wording import clean, plural
 from ...units import format_bytes, format_measured, format_seconds
+from .evidence import LEAST_ROUNDS
 from .records import Condition, Gate, Measure, Result
 
 NO_CONDITION = "-"
@@ -46,7 +47,7 @@ def sentence(result: Result) -> str:
 
     A condition that is kept says so, since the interval lies within its limit.
     """
-    change = f"{result.measure} {percent(result.ratio.median)} ({interval(result.ratio)})"
+    change = f"{result.measure} {percent(result.ratio.median)} ({interval(result)})"
     if result.condition is None:
         return f"{change}, {result.outcome}"
     words = {
@@ -71,9 +72,11 @@ def limit(condition: Condition) -> str:
     return f"{condition.limit * 100:+g}%"
 
 
-def interval(ratio: Spread) -> str:
-    """Both ends of an interval of ratios as changes."""
-    return f"{percent(ratio.low)} to {percent(ratio.high)}"
+def interval(result: Result) -> str:
+    """Both ends of the interval as changes; too few rounds have none."""
+    if not result.has_interval:
+        return "no interval"
+    return f"{percent(result.ratio.low)} to {percent(result.ratio.high)}"
 
 
 def _notices(gate: Gate) -> list[str]:
@@ -84,16 +87,20 @@ def _notices(gate: Gate) -> list[str]:
             for label, before, after in gate.differs
         )
         notices.append(f"Not the same on both sides: {changed}.")
-    if gate.results and not gate.in_turns:
+    timed = any(each.measure != "peak_memory" for each in gate.results)
+    if timed and gate.rounds < LEAST_ROUNDS:
         notices.append(
-            "The runs of the two sides took no turns: what the machine does for minutes looks like "
-            "a change, and the intervals are wider by that. Run both sides one after the other, "
-            "again and again."
+            f"Times need {LEAST_ROUNDS} rounds at least, a run of each side one right after the "
+            f"other: here is {gate.rounds or 'none'}. Two processes of one script may differ by "
+            "several per cent."
         )
+    alone = gate.runs_before + gate.runs_after - 2 * gate.rounds
+    if timed and gate.rounds and alone:
+        notices.append(f"{plural(alone, 'run')} took no turns and did not count for times.")
     notices += [
-        f"{each.measure}: about {plural(each.enough_runs, 'run')} of each side should tell."
+        f"{each.measure}: about {plural(each.enough_rounds, 'round')} should tell."
         for each in gate.results
-        if each.enough_runs is not None and each.condition is not None
+        if each.enough_rounds is not None and each.condition is not None
     ]
     return notices
 
@@ -115,18 +122,18 @@ def _section(gate: Gate, names: tuple[str, str]) -> PlanSection:
                 _value(each.measure, each.before),
                 _value(each.measure, each.after),
                 percent(each.ratio.median),
-                interval(each.ratio),
+                interval(each),
                 NO_CONDITION if each.condition is None else _fails_if(each.condition),
                 each.outcome,
             )
         )
         for each in gate.results
     )
-    turns = f", {plural(gate.rounds, 'round')} in turn" if gate.in_turns else ""
     text = (
-        f"{plural(gate.runs_before, 'run')} of {names[0]} before, {gate.runs_after} of {names[1]} "
-        f"after{turns}. The intervals hold what changes from process to process; a limit is "
-        "exceeded where all of the interval lies beyond it."
+        f"{plural(gate.runs_before, 'run')} before, in {names[0]}, {gate.runs_after} after, in "
+        f"{names[1]}, {plural(gate.rounds, 'round')} in turn. The intervals hold what changes from "
+        "process to process and from run to run; a limit is exceeded where all of the interval "
+        "lies beyond it."
     )
     return PlanSection(
         title=f"Batch size {gate.batch_size}",

@@ -42,12 +42,13 @@ class Result(Record, frozen=True, kw_only=True):
 
     Attributes:
         condition: `None` where the measure is only compared.
-        before, after: medians over the runs and their smallest and largest: seconds, samples per
+        before, after: medians over the runs with their smallest and largest: seconds, samples per
             second or bytes.
         ratio: after over before, with the interval that holds what changes from process to process
-            and from run to run.
-        enough_runs: runs of each side that should tell, if these vary as the ones at hand do;
-            `None` where the runs tell already, or even 100 would not.
+            and from run to run; `num_samples` are rounds, of the peak runs.
+        has_interval: whether there are rounds enough for it; else the ends of `ratio` say nothing.
+        enough_rounds: that should tell, if further ones vary as those at hand do; `None` where
+            they tell already, and where even a hundred should not.
     """
 
     measure: Measure
@@ -55,8 +56,9 @@ class Result(Record, frozen=True, kw_only=True):
     before: Spread
     after: Spread
     ratio: Spread
+    has_interval: bool
     outcome: Outcome
-    enough_runs: int | None = None
+    enough_rounds: int | None = None
 
 
 class Gate(Record, frozen=True, kw_only=True):
@@ -68,8 +70,8 @@ class Gate(Record, frozen=True, kw_only=True):
         reasons: why nothing can be compared, one line each.
         batch_size: that is compared; `None` where no size is in all runs.
         runs_before, runs_after: how many runs of each side there are.
-        rounds: runs of one side that a run of the other followed at once, or the other way round.
-        in_turns: whether the runs took turns, so that a slow spell of the machine hit both sides.
+        rounds: pairs of runs, one of each side, that were taken one right after the other; times
+            are compared within them, and other runs do not count for times.
         differs: what else is not the same: label, before, after.
         device: of all runs.
     """
@@ -84,6 +86,5 @@ class Gate(Record, frozen=True, kw_only=True):
     runs_before: int
     runs_after: int
     rounds: int = 0
-    in_turns: bool = False
     differs: tuple[tuple[str, str, str], ...] = ()
     results: tuple[Result, ...] = ()
