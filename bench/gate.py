@@ -32,7 +32,7 @@ from typing import Any
 
 from batchadvisor.advisor.measured.speeds import SURE
 from batchadvisor.features.gate.conditions import condition_of
-from batchadvisor.features.gate.evidence import LEAST_ROUNDS, Run
+from batchadvisor.features.gate.evidence import ROUNDS_NEEDED, Run
 from batchadvisor.features.gate.judge import judge
 from batchadvisor.session.recording.store import read_record
 from batchadvisor.spread import paired_spread
@@ -178,7 +178,7 @@ def rounds_needed(deviation: float, share: float = 0.95) -> int:
     """
     draw = random.Random(0)
     limit, change, apart = math.log1p(condition_of(FOUND).limit), math.log1p(SHARE), 2**0.5
-    for num in range(LEAST_ROUNDS, 100):
+    for num in range(ROUNDS_NEEDED, 100):
         found = 0
         for _ in range(DRAWS):
             logs = [draw.gauss(change, apart * deviation) for _ in range(num)]

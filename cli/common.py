@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..records import Advice, Goal, RunRecord
 
 
-JSON = "--json"
+JSON_OPTION = "--json"
 
 
 class Debug:
@@ -62,13 +62,16 @@ class JsonOrBrief(click.Command):
         try:
             left, brief = super().parse_args(ctx, list(args)), False
         except click.BadOptionUsage as error:
-            if error.option_name != JSON:
+            if error.option_name != JSON_OPTION:
                 raise
-            place = next(at for at, word in enumerate(args) if word.startswith(f"{JSON}="))
-            if args[place] != f"{JSON}=brief":
-                msg = f"{args[place]!r}: {JSON} prints everything, {JSON}=brief less than 2 KB."
-                raise click.BadOptionUsage(JSON, msg, ctx) from None
-            left, brief = super().parse_args(ctx, [*args[:place], JSON, *args[place + 1 :]]), True
+            place = next(at for at, word in enumerate(args) if word.startswith(f"{JSON_OPTION}="))
+            if args[place] != f"{JSON_OPTION}=brief":
+                msg = f"{args[place]!r}: {JSON_OPTION} prints everything, {JSON_OPTION}=brief less than 2 KB."
+                raise click.BadOptionUsage(JSON_OPTION, msg, ctx) from None
+            left, brief = (
+                super().parse_args(ctx, [*args[:place], JSON_OPTION, *args[place + 1 :]]),
+                True,
+            )
         ctx.params["brief"] = brief
         return left
 

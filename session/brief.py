@@ -15,9 +15,9 @@ from .change_diff import NoDiffError, change_diff
 from .recording.store import RECORD
 
 MOST_BYTES = 2000
-"""Of the JSON."""
+"""The JSON is no longer."""
 TEXT = 240
-"""Characters of a text at most."""
+"""A text has no more characters."""
 CONTEXTS = (3, 1)
 """Lines around a change in the diff; fewer where it would be too long."""
 

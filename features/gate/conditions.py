@@ -9,7 +9,7 @@ from typing import get_args
 from ...errors import UsageError
 from .records import Condition, Measure
 
-EXAMPLE = "step_time>+5%"
+EXAMPLE_CONDITION = "step_time>+5%"
 _CONDITION = re.compile(r"(?P<measure>[\w.-]*)(?P<sign><=|>=|<|>|=+)?(?P<limit>.*)")
 _LIMIT = re.compile(r"[+-]\d+(?:\.\d+)?%")
 
@@ -31,12 +31,12 @@ def condition_of(text: str) -> Condition:
         what = f"{measure!r} is no measure" if measure else "it names no measure"
         raise _wrong(text, what, f"Use one of {', '.join(get_args(Measure))}.")
     if sign not in ("<", ">"):
-        raise _wrong(text, "between measure and limit stands < or >", f"Write {EXAMPLE}.")
+        raise _wrong(text, "between measure and limit stands < or >", f"Write {EXAMPLE_CONDITION}.")
     if not _LIMIT.fullmatch(limit):
         raise _wrong(text, _what_lacks(limit), f"Write {measure}{sign}{_mended(limit)}.")
     share = float(limit.rstrip("%")) / 100
     if share <= -1:
-        raise _wrong(text, "nothing shrinks by all of it or more", f"Write {EXAMPLE}.")
+        raise _wrong(text, "nothing shrinks by all of it or more", f"Write {EXAMPLE_CONDITION}.")
     return Condition(text=words, measure=_measure(measure), above=sign == ">", limit=share)
 
 

@@ -26,7 +26,7 @@ from .records import Measure
 
 AT_ONCE_S = 120.0
 """A run that begins so soon after another ended met the machine in the same state."""
-LEAST_ROUNDS = 7
+ROUNDS_NEEDED = 7
 """Fewer tell nothing with that confidence: all of six differ in one direction by chance in 1 of 32
 cases, all of seven in 1 of 64."""
 MOST_ROUNDS = 100
@@ -115,7 +115,7 @@ class Values(msgspec.Struct, frozen=True):
         num = self.ratio.num_samples
         if room * (MOST_ROUNDS / max(1, num)) ** 0.5 <= half:
             return None
-        return max(LEAST_ROUNDS, num + 1, ceil(num * (half / room) ** 2))
+        return max(ROUNDS_NEEDED, num + 1, ceil(num * (half / room) ** 2))
 
 
 def values_of(measure: Measure, runs: Taken, size: int) -> Values | str:

@@ -8,7 +8,7 @@ from ...reports.words.wording import clean
 from .page import headline, sentence
 from .records import Condition, Gate, Result
 
-MARK = '<?xml version="1.0" encoding="UTF-8"?>\n<!-- batchadvisor gate -->'
+XML_MARK = '<?xml version="1.0" encoding="UTF-8"?>\n<!-- batchadvisor gate -->'
 SUITE = "batchadvisor compare"
 
 
@@ -37,7 +37,7 @@ def render(gate: Gate) -> str:
     whole = ET.Element("testsuites")
     whole.append(suite)
     ET.indent(whole)
-    return f"{MARK}\n{ET.tostring(whole, encoding='unicode')}\n"
+    return f"{XML_MARK}\n{ET.tostring(whole, encoding='unicode')}\n"
 
 
 def _case(condition: Condition, result: Result) -> ET.Element:

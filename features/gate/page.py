@@ -6,7 +6,7 @@ from ...records import Spread
 from ...reports.report import Column, Fact, PlanReport, PlanSection, Row, Table
 from ...reports.words.wording import clean, plural
 from ...units import format_bytes, format_measured, format_seconds
-from .evidence import LEAST_ROUNDS
+from .evidence import ROUNDS_NEEDED
 from .records import Condition, Gate, Measure, Result
 
 NO_CONDITION = "-"
@@ -88,9 +88,9 @@ def _notices(gate: Gate) -> list[str]:
         )
         notices.append(f"Not the same on both sides: {changed}.")
     timed = any(each.measure != "peak_memory" for each in gate.results)
-    if timed and gate.rounds < LEAST_ROUNDS:
+    if timed and gate.rounds < ROUNDS_NEEDED:
         notices.append(
-            f"Times need {LEAST_ROUNDS} rounds at least, a run of each side one right after the "
+            f"Times need {ROUNDS_NEEDED} rounds at least, a run of each side one right after the "
             f"other: here is {gate.rounds or 'none'}. Two processes of one script may differ by "
             "several per cent."
         )

@@ -18,7 +18,7 @@ from .judge import judge
 from .page import build_page
 from .records import GATE_VERSION, Condition, Gate
 
-SUFFIXES = {".md": "Markdown", ".json": "JSON"}
+ANSWER_SUFFIXES = {".md": "Markdown", ".json": "JSON"}
 JUNIT_SUFFIXES = {".xml": "JUnit XML"}
 
 
@@ -62,7 +62,7 @@ def check_files(outputs: Sequence[Path], junit_file: Path | None, *, force: bool
         UsageError: unknown suffix, no such folder, a folder, or somebody else's file.
     """
     for output in outputs:
-        check_output(output, force=force, suffixes=SUFFIXES)
+        check_output(output, force=force, suffixes=ANSWER_SUFFIXES)
     if junit_file is not None:
         check_output(junit_file, force=force, suffixes=JUNIT_SUFFIXES)
 
@@ -83,7 +83,7 @@ def write(gate: Gate, path: Path, names: tuple[str, str]) -> str:
     else:
         text = gate_json(gate)
     write_output(path, text)
-    return {**SUFFIXES, **JUNIT_SUFFIXES}[suffix]
+    return {**ANSWER_SUFFIXES, **JUNIT_SUFFIXES}[suffix]
 
 
 def gate_json(gate: Gate) -> str:

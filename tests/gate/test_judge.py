@@ -6,7 +6,7 @@ import random
 import msgspec
 import pytest
 from batchadvisor.features.gate.conditions import condition_of
-from batchadvisor.features.gate.evidence import LEAST_ROUNDS, taken
+from batchadvisor.features.gate.evidence import ROUNDS_NEEDED, taken
 from batchadvisor.features.gate.judge import judge
 from batchadvisor.records import DeviceInfo
 
@@ -32,22 +32,22 @@ class TestTimes:
         assert result.ratio.confidence >= 0.98
 
     def test_the_same_times_pass(self):
-        gate = judge(*in_turn([(1.0, 1.001)] * LEAST_ROUNDS), [SLOWER])
+        gate = judge(*in_turn([(1.0, 1.001)] * ROUNDS_NEEDED), [SLOWER])
         assert (gate.verdict, gate.exit_code) == ("passes", 0)
         assert only(gate).outcome == "kept"
 
     def test_fewer_rounds_cannot_tell_however_clear_they_look(self):
-        gate = judge(*in_turn([(1.0, 1.3)] * (LEAST_ROUNDS - 1)), [SLOWER])
+        gate = judge(*in_turn([(1.0, 1.3)] * (ROUNDS_NEEDED - 1)), [SLOWER])
         assert (gate.verdict, gate.exit_code) == ("cannot tell", 0)
         assert not only(gate).has_interval
-        assert only(gate).enough_rounds == LEAST_ROUNDS
+        assert only(gate).enough_rounds == ROUNDS_NEEDED
 
     def test_one_round_against_the_others_cannot_tell(self):
         """One of seven rounds that went the other way is enough to doubt."""
-        pairs = [(1.0, 1.1)] * (LEAST_ROUNDS - 1) + [(1.0, 1.02)]
+        pairs = [(1.0, 1.1)] * (ROUNDS_NEEDED - 1) + [(1.0, 1.02)]
         gate = judge(*in_turn(pairs), [SLOWER])
         assert gate.verdict == "cannot tell"
-        assert only(gate).enough_rounds > LEAST_ROUNDS
+        assert only(gate).enough_rounds > ROUNDS_NEEDED
 
     def test_runs_that_took_no_turns_do_not_count(self):
         """All of one side hours before the other: the machine may be another by then."""
