@@ -66,7 +66,7 @@ class JsonOrBrief(click.Command):
                 raise
             place = next(at for at, word in enumerate(args) if word.startswith(f"{JSON_OPTION}="))
             if args[place] != f"{JSON_OPTION}=brief":
-                msg = f"{args[place]!r}: {JSON_OPTION} prints everything, {JSON_OPTION}=brief less than 2 KB."
+                msg = f"{args[place]!r}: --json prints everything, --json=brief less than 2 KB."
                 raise click.BadOptionUsage(JSON_OPTION, msg, ctx) from None
             left, brief = (
                 super().parse_args(ctx, [*args[:place], JSON_OPTION, *args[place + 1 :]]),

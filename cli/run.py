@@ -202,7 +202,7 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     A script without a DataLoader is started once for each size. Where no single option or number
     sets its size, write {batch_size} in its arguments, or name the number with --set.
 
-    With --json=brief it prints less than 2 KB: the size, why, and the change as a diff for git apply.
+    With --json=brief it prints less than 2 KB: the size, why, the change as a diff for git apply.
 
     SCRIPT may be wrapped: python, torchrun or accelerate launch.
     """

@@ -15,6 +15,7 @@ from ..records import Advice, RunRecord
 from .edit import replacement_of_size
 
 NO_NEWLINE = "\\ No newline at end of file\n"
+UNCHECKED = "unchecked"
 _QUOTED = re.compile(r'[\x00-\x1f"\\]')
 """Characters for which git would write a path in another way."""
 
@@ -61,7 +62,10 @@ def _replacements(record: RunRecord, advice: Advice) -> list[Replacement]:
     if other_steps or following_numbers(discovery, size, micro_batches):
         raise NoDiffError(f"more than one number has to change: {advice.change}")
     if edit is None or edit.size != size or not edit.did:
-        raise NoDiffError(advice.change_check or "unchecked")
+        check = advice.change_check or UNCHECKED
+        raise NoDiffError(
+            f"{check}: the script was not started so" if check == UNCHECKED else check
+        )
     file = source.place.file
     if _changed_since(record, file):
         raise NoDiffError(f"{file} has changed since the run, or is not here")

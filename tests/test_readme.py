@@ -125,6 +125,8 @@ def _lines(block: Block) -> list[str]:
     return [line for line in plain if line]
 
 
+CI_MARKS = ("rounds", "github", "gitlab")
+"""Blocks of continuous integration, which tests/gate/test_ci.py parses and runs."""
 INSTALLING = "python3 -m venv "
 """How the commands begin that the gate runs."""
 FETCHING = "python3 -m pip download "
@@ -170,8 +172,6 @@ PYTHON = (
 """How the blocks of Python begin that are executed below, or by tests/frameworks/test_ray.py."""
 MARKS = ("answer", "brief", "rest", "tails", "error", "callback", "rooms", "trial")
 """The outputs and drawings that are compared below with the code."""
-CI_MARKS = ("rounds", "github", "gitlab")
-"""Those of continuous integration, which tests/gate/test_ci.py parses and runs."""
 UNTESTED = "no test compares or runs this block: give it one"
 
 

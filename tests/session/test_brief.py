@@ -187,7 +187,8 @@ class TestDiff:
     def test_it_is_left_out_where_nobody_checked_it(self, repository):
         script = repository / "train.py"
         script.write_text(SCRIPT)
-        assert self.why_none(script, edit=None) == "unchecked"
+        said = self.why_none(script, edit=None)
+        assert said == "unchecked: the script was not started so"
         failed = EditCheck(size=SIZE, arrived=OWN)
         assert self.why_none(script, edit=failed).startswith("checked, and not enough")
 
