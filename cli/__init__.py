@@ -30,6 +30,7 @@ VERBS = (run, show, advise, analyze, report, tails, doctor)
 
 
 FEATURES = {
+    "compare": "gate",
     "emit": "plan",
     "estimate": "estimate",
     "memory": "snapshot",

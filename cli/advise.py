@@ -9,11 +9,21 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from .common import goal_of, goal_options, print_answer, terminal, verbose_option
+from .common import (
+    JsonOrBrief,
+    goal_of,
+    goal_options,
+    print_answer,
+    terminal,
+    verbose_option,
+)
 from .types import PLACE
 
 
-@click.command(short_help="Recompute the advice from a saved run, optionally for a different goal.")
+@click.command(
+    cls=JsonOrBrief,
+    short_help="Recompute the advice from a saved run, optionally for a different goal.",
+)
 @goal_options
 @click.option(
     "--global-batch",
@@ -25,8 +35,10 @@ from .types import PLACE
 @click.option("--line", "as_line", is_flag=True, help="Print one line, for the end of a job's log.")
 @click.argument("record", type=PLACE)
 def advise(
+    *,
     record: Path,
     as_json: bool,
+    brief: bool,
     as_line: bool,
     global_batch: int | None,
     verbose: bool,
@@ -34,7 +46,8 @@ def advise(
 ) -> None:
     """Recompute the advice from RECORD, a run's folder or its record.json. Needs no torch.
 
-    For a run on several devices, prints a row for each device.
+    For a run on several devices, prints a row for each device. --json=brief prints less than 2 KB:
+    the size, why, and the change as a diff.
     """
     from ..advisor.advise import advise as advise_on
     from ..session.devices.outcome import read_devices
@@ -45,6 +58,9 @@ def advise(
     if as_line and as_json:
         raise UsageError("--line and --json contradict each other.", "Leave one of them out.")
     several = read_devices(record) if record.is_dir() else None
+    if several is not None and brief:
+        msg = f"--json=brief is for a run on one device; {record} ran on several."
+        raise UsageError(msg, "Use --json, or name the folder of one device in it.")
     if several is not None:
         from ..session.devices.several import answer
 
@@ -69,6 +85,6 @@ def advise(
     if as_line:
         click.echo(answer_line(run, advice))
     else:
-        print_answer(run, advice, folder, as_json=as_json, verbose=verbose)
+        print_answer(run, advice, folder, as_json=as_json, verbose=verbose, brief=brief)
     if advice.recommended is None:
         sys.exit(1)

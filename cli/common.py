@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ..records import Advice, Goal, RunRecord
 
 
+JSON_OPTION = "--json"
+
+
 class Debug:
     """Whether our own traceback is wanted; a script may take a `--debug` of its own."""
 
@@ -48,6 +51,28 @@ class ScriptFirst(click.Command):
         ahead = typed[: len(typed) - len(arguments) - 1]
         if arguments[:1] == ("--",) and ahead[-1:] != ["--"]:
             ctx.params["arguments"] = arguments[1:]
+        return left
+
+
+class JsonOrBrief(click.Command):
+    """A command whose `--json` may be `--json=brief`; the function gets `brief` besides."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Takes the word behind the equals sign, which click refuses behind a flag."""
+        try:
+            left, brief = super().parse_args(ctx, list(args)), False
+        except click.BadOptionUsage as error:
+            if error.option_name != JSON_OPTION:
+                raise
+            place = next(at for at, word in enumerate(args) if word.startswith(f"{JSON_OPTION}="))
+            if args[place] != f"{JSON_OPTION}=brief":
+                msg = f"{args[place]!r}: --json prints everything, --json=brief less than 2 KB."
+                raise click.BadOptionUsage(JSON_OPTION, msg, ctx) from None
+            left, brief = (
+                super().parse_args(ctx, [*args[:place], JSON_OPTION, *args[place + 1 :]]),
+                True,
+            )
+        ctx.params["brief"] = brief
         return left
 
 
@@ -121,6 +146,7 @@ def goal_of(options: dict[str, Any], base: Goal | None = None) -> Goal:
         "profile": False if options.get("no_profile") else None,
         "keep_effective_batch": options.get("keep_effective_batch") or None,
         "worst_case": options.get("worst_case") or None,
+        "precision": options.get("precision"),
     }
     given = {name: value for name, value in changes.items() if value is not None}
     return goal_from(given, base)
@@ -139,10 +165,21 @@ def options_kept(command: Sequence[str], num_script_words: int) -> Iterator[None
 
 
 def print_answer(
-    record: RunRecord, advice: Advice, folder: Path, *, as_json: bool, verbose: bool
+    record: RunRecord,
+    advice: Advice,
+    folder: Path,
+    *,
+    as_json: bool,
+    verbose: bool,
+    brief: bool = False,
 ) -> None:
     from ..session.answer import answer_json, answer_text, brief_text
 
+    if brief:
+        from ..session.brief import brief_json
+
+        click.echo(brief_json(record, advice, folder))
+        return
     if as_json:
         click.echo(answer_json(record, advice, folder))
         return

@@ -12,6 +12,7 @@ import click
 from ..errors import UsageError
 from .common import (
     Debug,
+    JsonOrBrief,
     ScriptFirst,
     end_like_ctrl_c,
     goal_of,
@@ -22,7 +23,7 @@ from .common import (
     terminal,
     verbose_option,
 )
-from .types import BYTES, PLACE, SECONDS, SIZE, Schedule, Sizes, files
+from .types import BYTES, PLACE, SECONDS, SHARE, SIZE, Schedule, Sizes, files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,7 @@ SECTIONS = {
 }
 """Options that `--help` shows, by title: those that most people use."""
 MORE = {
-    "What to find": ("tolerance", "start", "multiple_of", "worst_case"),
+    "What to find": ("tolerance", "start", "multiple_of", "worst_case", "precision"),
     "Limits": ("memory_margin", "timeout"),
     "Which device": ("engine", "gres", "slurm_options", "time_limit"),
     "What to keep": ("no_profile", "profile_schedule", "stacks", "quiet", "debug"),
@@ -48,7 +49,7 @@ MORE = {
 """`--help-all` shows these too."""
 
 
-class TwoLevels(ScriptFirst):
+class TwoLevels(JsonOrBrief, ScriptFirst):
     """A command whose help shows the options in sections, on a short page and on a full one."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -92,6 +93,12 @@ def _show_all(context: click.Context, parameter: click.Parameter, value: bool) -
 @click.option("--start", type=SIZE, help="First size to time (default: the script's own).")
 @click.option("--sizes", type=Sizes(), default=(), help="Try exactly these sizes: 32,64,128.")
 @multiple_option
+@click.option(
+    "--precision",
+    type=SHARE,
+    help="Time each size until its median step is known to this share, as far as a third of the "
+    "budget takes it (default: 5% on a CPU, 2% elsewhere).",
+)
 @click.option(
     "--keep-effective-batch",
     is_flag=True,
@@ -196,6 +203,8 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     A script without a DataLoader is started once for each size. Where no single option or number
     sets its size, write {batch_size} in its arguments, or name the number with --set.
 
+    With --json=brief it prints less than 2 KB: the size, why, the change as a diff for git apply.
+
     SCRIPT may be wrapped: python, torchrun or accelerate launch.
     """
     from ..session.setup.options_handed_over import handed_over
@@ -210,6 +219,7 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
             _alone(lambda: given)
         return
 
+    _check_brief(options)
     launcher: tuple[str, ...] = ()
     wrapped = None if options["module"] else unwrapped(script, arguments)
     if wrapped is not None:
@@ -282,7 +292,7 @@ def _run(options: RunOptions, group: Any) -> None:
     result = session.run(options, display, group)
     print_answer(
         result.record, result.advice, result.folder,
-        as_json=options.as_json, verbose=options.verbose,
+        as_json=options.as_json, verbose=options.verbose, brief=options.brief,
     )  # fmt: skip
     if result.record.state == "interrupted":
         sys.exit(exit_code())
@@ -341,6 +351,17 @@ def _check_door(arguments: tuple[str, ...], options: dict[str, Any], *, ranks: b
             "several ranks are steered through their DataLoaders; {batch_size}, --template, --set "
             "and --workload need a single process.",
             "Run one process, or leave these out.",
+        )
+
+
+def _check_brief(options: dict[str, Any]) -> None:
+    """An answer below 2 KB is of one device, and there is one."""
+    several = options["gpus"] is not None or "," in options["device"]
+    if options["brief"] and (several or options["dry_run"] or options["engine"] is not None):
+        raise UsageError(
+            "--json=brief is the answer of a run on one device: it goes with no --gpus, --engine, "
+            "--dry-run and list of devices.",
+            "Use --json.",
         )
 
 
@@ -403,6 +424,7 @@ def _options_of(
         command=("batchadvisor", *sys.argv[1:]),
         dry_run=options["dry_run"],
         as_json=as_json,
+        brief=options["brief"],
         verbose=options["verbose"],
         quiet=options["quiet"],
         debug=Debug.wanted,

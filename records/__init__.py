@@ -24,6 +24,7 @@ from .advice import (
 )
 from .analysis import Analysis, Breakdown, Collectives, RankTimes, StepTimes, TraceReport
 from .base import SCHEMA_VERSION, Record, Spread
+from .brief import BRIEF_VERSION, Brief
 from .callback_observations import NoiseScale, Observed, SizeSeen, StretchesSeen
 from .checks import Loss, Outcome, TailCheck
 from .checkup import Check, Checkup
@@ -156,6 +157,7 @@ from .tokens import (
 from .trial import InputSize, RankTrial, Trial, Turns, trial_of
 
 __all__ = [
+    "BRIEF_VERSION",
     "CHOSEN_STEPS",
     "GPU_LIMITS",
     "GPU_SETTINGS",
@@ -168,6 +170,7 @@ __all__ = [
     "BatchOrder",
     "BatchSizeSource",
     "Breakdown",
+    "Brief",
     "CallTime",
     "CapSource",
     "Case",

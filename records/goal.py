@@ -21,6 +21,8 @@ class Goal(Record, frozen=True, kw_only=True):
         sizes: try exactly these.
         multiple_of: recommend multiples of this only, and end epochs in one.
         worst_case: every trial begins with the longest samples, so that its peak holds for them.
+        precision: half of the interval around a step time at which timing stops, a share; `None`
+            leaves that to the run.
         seq_lens: lengths of sequences that the script's argument may have; it was started with the
             middle one, under `worst_case` with the longest.
     """
@@ -36,4 +38,5 @@ class Goal(Record, frozen=True, kw_only=True):
     multiple_of: Count = 1
     keep_effective_batch: bool = False
     worst_case: bool = False
+    precision: float | None = None
     seq_lens: tuple[int, ...] = ()

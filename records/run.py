@@ -71,6 +71,8 @@ class RunRecord(Record, frozen=True, kw_only=True):
         elapsed_s: wall time spent so far, over all resumed parts.
         search_s: the part of it that the budget bounds: all but what the first start of the script
             took beyond `START_SHARE` of the budget.
+        machine: tells hosts apart, and a host before and after it was started anew; `None` where
+            the system does not tell.
         observed: what a callback saw of a training of the user's own; `None` where the sizes were
             steered, by `run`.
         distribution: the ranks, where the script was started as a job of several.
@@ -102,6 +104,7 @@ class RunRecord(Record, frozen=True, kw_only=True):
     loss: LossCheck | None = None
     explained: MemoryExplained | None = None
     prior: MemoryPrior | None = None
+    machine: str | None = None
     edit: EditCheck | None = None
 
     @property

@@ -109,7 +109,7 @@ def _in_force(
     typed = _typed(source, size, arguments)
     if typed is not None:
         return {"arguments": typed}
-    replacement = _replacement(source, own, size)
+    replacement = replacement_of_size(source, own, size)
     if replacement is not None:
         return {"replacements": (replacement,)}
     if source.option is None or not source.template:
@@ -133,7 +133,11 @@ def _typed(source: BatchSizeSource, size: int, arguments: Sequence[str]) -> tupl
     return None
 
 
-def _replacement(source: BatchSizeSource, own: int, size: int) -> Replacement | None:
+def replacement_of_size(source: BatchSizeSource, own: int, size: int) -> Replacement | None:
+    """The size in place of the script's own, in the script or in a settings file.
+
+    `None` where the place is no number, or its line does not tell which one.
+    """
     place = source.place
     if place is not None and is_settings_file(place.file):
         found = replacement_in_line(place, source.before, own)

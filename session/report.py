@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from .recording.store import DEVICES, read_record, read_samples, write_output
 
 SUFFIXES = {".html": "HTML", ".htm": "HTML", ".md": "Markdown", ".json": "JSON"}
 OURS = ("<!doctype html>\n<!-- batchadvisor report -->", "<!-- batchadvisor report -->",
+        '<?xml version="1.0" encoding="UTF-8"?>\n<!-- batchadvisor',
         '{\n "kind": ', '{"$schema":"https://www.speedscope.app/')  # fmt: skip
 """What a file that this verb wrote begins with; anything else is not written over unasked."""
 
@@ -94,15 +95,18 @@ def load(path: Path) -> tuple[RunRecord, Path]:
     return read_record(path), path if path.is_dir() else path.parent
 
 
-def check_output(path: Path, *, force: bool) -> None:
+def check_output(path: Path, *, force: bool, suffixes: Collection[str] = SUFFIXES) -> None:
     """Refuses a file that cannot be written or is not ours, before any work.
+
+    Args:
+        suffixes: that the command writes.
 
     Raises:
         UsageError: unknown suffix, no such folder, a folder, or somebody else's file.
     """
-    if path.suffix.lower() not in SUFFIXES:
+    if path.suffix.lower() not in suffixes:
         msg = f"{path}: the suffix sets the format, and {path.suffix or 'none'} is not one."
-        raise UsageError(msg, f"Use {', '.join(SUFFIXES)}.")
+        raise UsageError(msg, f"Use {', '.join(suffixes)}.")
     if path.exists() and not path.is_file():
         what = "a folder" if path.is_dir() else "no ordinary file"
         raise UsageError(f"{path} is {what}.", "Name a file.")

@@ -349,6 +349,8 @@ MIN_SAMPLE_S = 0.02
 MAX_TIMED_S = 30.0
 TIMED_SHARE = 1 / 16
 """A timed phase takes at most so long, and at most this share of the budget."""
+PRECISE_SHARE = 1 / 3
+"""Where a precision was asked for, the timed phases of all sizes take at most this share."""
 
 ENERGY_S = 1.25 * SHORTEST_S
 """Seconds for which each size is timed where its energy counts, whatever the precision by then: a
@@ -375,13 +377,18 @@ def order_of(
     goal = record.goal
     on_cpu = record.device is None or record.device.kind == "cpu"
     time_limit_s = max(1.0, min(MAX_TIMED_S, goal.budget_s * TIMED_SHARE))
+    precision = CPU_PRECISION if on_cpu else GPU_PRECISION
+    if goal.precision is not None:
+        precision = goal.precision
+        each_s = goal.budget_s * PRECISE_SHARE / max(1, len(goal.sizes))
+        time_limit_s = max(time_limit_s, min(MAX_TIMED_S, each_s))
     min_time_s = 0.0
     if goal.kind == "energy":
         min_time_s = time_limit_s = ENERGY_S
     return RunTrial(
         request=request,
         ordinal=ordinal,
-        precision=CPU_PRECISION if on_cpu else GPU_PRECISION,
+        precision=precision,
         min_sample_s=0.0 if goal.kind == "memory" or brief else MIN_SAMPLE_S,
         min_time_s=min_time_s,
         brief=brief,

@@ -54,6 +54,7 @@ class TestLight:
             ("emit", "--help"),
             ("view", "--help"),
             ("report", "--help"),
+            ("compare", "--help"),
             ("--version",),
         ],
     )

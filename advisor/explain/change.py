@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...records import BatchSizeSource, Discovery, RunRecord
+from ...records import BatchSizeSource, Discovery, Following, RunRecord
 
 WHOLE = "train_batch_size"
 """DeepSpeed's name for the samples of an optimizer step of all ranks."""
@@ -77,24 +77,36 @@ def _replaced(source: BatchSizeSource, number: int) -> str:
     return text
 
 
-def _following(discovery: Discovery, size: int, micro_batches: int | None) -> str:
-    """The numbers that have to change with the size, where they stand."""
+def following_numbers(
+    discovery: Discovery, size: int, micro_batches: int | None
+) -> list[tuple[Following, int]]:
+    """What else has to change with the size, or to be looked at, and to which number."""
     native, accumulated = discovery.native_batch_size, micro_batches or discovery.micro_batches
-    text = ""
+    numbers = []
     for other in discovery.following:
         whole = other.name == WHOLE
         own = native * (discovery.micro_batches if whole else 1)
-        ranks = other.number // own
-        number = ranks * size * (accumulated if whole else 1)
+        number = other.number // own * size * (accumulated if whole else 1)
+        shares_the_name = other.source is not None and not other.source.template
+        if shares_the_name or number != other.number:
+            numbers.append((other, number))
+    return numbers
+
+
+def _following(discovery: Discovery, size: int, micro_batches: int | None) -> str:
+    """The numbers that have to change with the size, where they stand."""
+    accumulated = micro_batches or discovery.micro_batches
+    text = ""
+    for other, number in following_numbers(discovery, size, micro_batches):
         source = other.source
         if source is not None and not source.template:
             text += f"; {source.place}  {source.before} has to be the same number"
-        elif number != other.number:
-            change = f"{other.name} {other.number} → {number}"
-            text += f"; and with it {change if source is None else _replaced(source, number)}"
-            if whole:
-                parts = f"{size} x {accumulated} x {ranks}"
-                text += f" (DeepSpeed: micro-batch x accumulation x ranks, {parts})"
+            continue
+        change = f"{other.name} {other.number} → {number}"
+        text += f"; and with it {change if source is None else _replaced(source, number)}"
+        if other.name == WHOLE:
+            parts = f"{size} x {accumulated} x {number // (size * accumulated)}"
+            text += f" (DeepSpeed: micro-batch x accumulation x ranks, {parts})"
     return text
 
 

@@ -5,6 +5,7 @@ Linux only where it reads /proc and /sys; elsewhere the functions say `None`.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,16 @@ def cpu_name() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return os.uname().machine
+
+
+def machine() -> str | None:
+    """A digest that no two machines share; a machine has another one after it was started anew.
+
+    Names of hosts are those of containers, and the number in /etc/machine-id is in every copy of an
+    image; the kernel draws this one when it starts.
+    """
+    drawn = "".join(_lines(Path("/proc/sys/kernel/random/boot_id"))).strip()
+    return hashlib.sha256(drawn.encode()).hexdigest()[:16] if drawn else None
 
 
 def available_bytes() -> tuple[int, str] | None:

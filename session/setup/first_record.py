@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ...errors import UsageError
+from ...probes.devices.host import machine
 from ...records import RunRecord, ScriptInfo
 from ..recording.event_files import EventStore
 from ..recording.store import DEVICES, RECORD
@@ -33,6 +34,7 @@ def first_record(options: RunOptions, resumed: RunRecord | None) -> RunRecord:
             path=options.script, arguments=options.arguments, digest=digest_of(options)
         ),
         goal=options.goal,
+        machine=machine(),
     )
 
 

@@ -46,7 +46,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         launcher: the words of a launcher that shall start it, up to the script.
         command: what was typed, for the record.
         dry_run: no size is tried.
-        as_json, verbose, quiet, debug: what is shown.
+        as_json, brief, verbose, quiet, debug: what is shown; `brief` is the short JSON.
         live: a function of this process instead of a script.
         verb: the command that errors name.
     """
@@ -72,6 +72,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     launcher: tuple[str, ...] = ()
     dry_run: bool = False
     as_json: bool = False
+    brief: bool = False
     verbose: bool = False
     quiet: bool = False
     debug: bool = False

@@ -55,6 +55,7 @@ GIVEN = {
     "launcher": ("torchrun", "--nproc-per-node=2"),
     "dry_run": True,
     "as_json": True,
+    "brief": True,
     "verbose": True,
     "quiet": True,
     "debug": True,

@@ -1,0 +1,164 @@
+"""The gate's answer as a page: the model of a plan, which the terminal and Markdown show."""
+
+from __future__ import annotations
+
+from ...records import Spread
+from ...reports.report import Column, Fact, PlanReport, PlanSection, Row, Table
+from ...reports.words.wording import clean, plural
+from ...units import format_bytes, format_measured, format_seconds
+from .evidence import ROUNDS_NEEDED
+from .records import Condition, Gate, Measure, Result
+
+NO_CONDITION = "-"
+
+
+def build_page(gate: Gate, names: tuple[str, str]) -> PlanReport:
+    """What people read.
+
+    Args:
+        names: of the two sides.
+    """
+    names = (clean(names[0]), clean(names[1]))
+    return PlanReport(
+        title=f"{names[0]} and {names[1]}",
+        headline=headline(gate),
+        notices=tuple(clean(text) for text in _notices(gate)),
+        sections=(_section(gate, names),) if gate.results else (),
+        identity=_identity(gate, names),
+    )
+
+
+def headline(gate: Gate) -> str:
+    """The verdict in one sentence."""
+    if gate.verdict == "cannot be compared":
+        return clean(f"Cannot be compared: {'; '.join(gate.reasons)}")
+    at = f"at batch size {gate.batch_size}"
+    of_interest = {"fails": "exceeded", "cannot tell": "cannot tell"}.get(gate.verdict)
+    said = "; ".join(sentence(each) for each in gate.results if each.outcome == of_interest)
+    if gate.verdict == "compared":
+        return f"Compared {at}; no condition was given"
+    if gate.verdict == "passes":
+        return f"Passes {at}: {'; '.join(sentence(each) for each in gate.results)}"
+    return f"{gate.verdict.capitalize()} {at}: {said}"
+
+
+def sentence(result: Result) -> str:
+    """One result in words.
+
+    A condition that is kept says so, since the interval lies within its limit.
+    """
+    change = f"{result.measure} {percent(result.ratio.median)} ({interval(result)})"
+    if result.condition is None:
+        return f"{change}, {result.outcome}"
+    words = {
+        "exceeded": "beyond",
+        "kept": "within",
+        "cannot tell": "which may be on either side of",
+    }
+    return f"{change}, {words[result.outcome]} the limit of {limit(result.condition)}"
+
+
+def percent(ratio: float) -> str:
+    """A ratio as a change in percent.
+
+    >>> percent(1.0714), percent(0.95), percent(1.0)
+    ('+7.1%', '-5.0%', '+0.0%')
+    """
+    return f"{round((ratio - 1) * 100, 1) + 0.0:+.1f}%"
+
+
+def limit(condition: Condition) -> str:
+    """The limit of a condition: its change in percent."""
+    return f"{condition.limit * 100:+g}%"
+
+
+def interval(result: Result) -> str:
+    """Both ends of the interval as changes; too few rounds have none."""
+    if not result.has_interval:
+        return "no interval"
+    return f"{percent(result.ratio.low)} to {percent(result.ratio.high)}"
+
+
+def _notices(gate: Gate) -> list[str]:
+    notices = [f"Cannot be compared: {reason}." for reason in gate.reasons] if gate.results else []
+    if gate.differs:
+        changed = ", ".join(
+            f"{label} ({before or 'none'}, then {after or 'none'})"
+            for label, before, after in gate.differs
+        )
+        notices.append(f"Not the same on both sides: {changed}.")
+    timed = any(each.measure != "peak_memory" for each in gate.results)
+    if timed and gate.rounds < ROUNDS_NEEDED:
+        notices.append(
+            f"Times need {ROUNDS_NEEDED} rounds at least, a run of each side one right after the "
+            f"other: here is {gate.rounds or 'none'}. Two processes of one script may differ by "
+            "several per cent."
+        )
+    alone = gate.runs_before + gate.runs_after - 2 * gate.rounds
+    if timed and gate.rounds and alone:
+        notices.append(f"{plural(alone, 'run')} took no turns and did not count for times.")
+    notices += [
+        f"{each.measure}: about {plural(each.enough_rounds, 'round')} should tell."
+        for each in gate.results
+        if each.enough_rounds is not None and each.condition is not None
+    ]
+    return notices
+
+
+def _section(gate: Gate, names: tuple[str, str]) -> PlanSection:
+    columns = (
+        Column(title="measure", left=True),
+        Column(title="before"),
+        Column(title="after"),
+        Column(title="change"),
+        Column(title="interval"),
+        Column(title="fails if"),
+        Column(title="outcome", left=True),
+    )
+    rows = tuple(
+        Row(
+            cells=(
+                each.measure,
+                _value(each.measure, each.before),
+                _value(each.measure, each.after),
+                percent(each.ratio.median),
+                interval(each),
+                NO_CONDITION if each.condition is None else _fails_if(each.condition),
+                each.outcome,
+            )
+        )
+        for each in gate.results
+    )
+    text = (
+        f"{plural(gate.runs_before, 'run')} before, in {names[0]}, {gate.runs_after} after, in "
+        f"{names[1]}, {plural(gate.rounds, 'round')} in turn. The intervals hold what changes from "
+        "process to process and from run to run; a limit is exceeded where all of the interval "
+        "lies beyond it."
+    )
+    return PlanSection(
+        title=f"Batch size {gate.batch_size}",
+        texts=(text,),
+        table=Table(title="", columns=columns, rows=rows),
+    )
+
+
+def _fails_if(condition: Condition) -> str:
+    return f"{'>' if condition.above else '<'}{limit(condition)}"
+
+
+def _value(measure: Measure, spread: Spread) -> str:
+    if measure == "peak_memory":
+        return format_bytes(spread.median)
+    if measure == "step_time":
+        return format_seconds(spread.median)
+    error = spread.relative_half_width if spread.num_samples > 1 else 1.0
+    return f"{format_measured(spread.median, error)} samples/s"
+
+
+def _identity(gate: Gate, names: tuple[str, str]) -> tuple[Fact, ...]:
+    facts = [
+        ("before", f"{names[0]}: {plural(gate.runs_before, 'run')}"),
+        ("after", f"{names[1]}: {plural(gate.runs_after, 'run')}"),
+        ("device", clean(gate.device)),
+    ]
+    return tuple(Fact(label=label, text=text) for label, text in facts if text)

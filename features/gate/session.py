@@ -1,0 +1,124 @@
+"""Reads the runs of both sides, judges, and writes what was asked for."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ...errors import UsageError
+from ...session.recording.store import DEVICES, RECORD, read_record, write_output
+from ...session.report import check_output
+from . import junit
+from .evidence import Run
+from .judge import judge
+from .page import build_page
+from .records import GATE_VERSION, Condition, Gate
+
+ANSWER_SUFFIXES = {".md": "Markdown", ".json": "JSON"}
+JUNIT_SUFFIXES = {".xml": "JUnit XML"}
+
+
+def gate_of(
+    before: Path, after: Path, conditions: Sequence[Condition], size: int | None = None
+) -> Gate:
+    """The answer for two places of runs.
+
+    Raises:
+        UsageError: there is no run, or one that cannot be read.
+    """
+    return judge(runs_at(before), runs_at(after), conditions, size)
+
+
+def runs_at(place: Path) -> list[Run]:
+    """The run of a folder or a record.json, or all runs in the folders of a folder.
+
+    Raises:
+        UsageError: there is none, or one that this version does not read.
+    """
+    if place.is_dir() and (place / DEVICES).is_file():
+        msg = f"{place} is a run on several devices."
+        raise UsageError(msg, "Name the folder of one device in it.")
+    if not place.is_dir() or (place / RECORD).is_file():
+        return [Run(read_record(place), place)]
+    try:
+        inside = sorted(each for each in place.iterdir() if (each / RECORD).is_file())
+    except OSError as error:
+        msg = f"cannot read {place}: {error.strerror or error}."
+        raise UsageError(msg, "Make it readable, or name another folder.") from error
+    if not inside:
+        msg = f"{place} holds no run: neither {RECORD} nor folders with one."
+        raise UsageError(msg, "Name a run's folder, its record.json, or a folder of runs.")
+    return [Run(read_record(each), each) for each in inside]
+
+
+def check_files(outputs: Sequence[Path], junit_file: Path | None, *, force: bool) -> None:
+    """Refuses files that cannot be written or are not ours, before any work.
+
+    Raises:
+        UsageError: unknown suffix, no such folder, a folder, or somebody else's file.
+    """
+    for output in outputs:
+        check_output(output, force=force, suffixes=ANSWER_SUFFIXES)
+    if junit_file is not None:
+        check_output(junit_file, force=force, suffixes=JUNIT_SUFFIXES)
+
+
+def write(gate: Gate, path: Path, names: tuple[str, str]) -> str:
+    """Writes the answer; the suffix chooses the format, which is returned.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    suffix = path.suffix.lower()
+    if suffix in JUNIT_SUFFIXES:
+        text = junit.render(gate)
+    elif suffix == ".md":
+        from ...reports.markdown.plan import render as markdown
+
+        text = markdown(build_page(gate, names))
+    else:
+        text = gate_json(gate)
+    write_output(path, text)
+    return {**ANSWER_SUFFIXES, **JUNIT_SUFFIXES}[suffix]
+
+
+def gate_json(gate: Gate) -> str:
+    """The answer for machines; ends with a line break."""
+    return msgspec.json.format(msgspec.json.encode(gate), indent=1).decode() + "\n"
+
+
+def gate_text(gate: Gate, places: tuple[Path, Path], *, width: int, color: bool) -> str:
+    """The answer on a terminal."""
+    from ...reports.terminal.plan import render
+
+    return render(
+        build_page(gate, names_of(places)),
+        next_command=next_command(places),
+        width=width,
+        color=color,
+        encoding=sys.stdout.encoding or "ascii",
+    )
+
+
+def names_of(places: tuple[Path, Path]) -> tuple[str, str]:
+    """What the two sides are called."""
+    return str(places[0]), str(places[1])
+
+
+def next_command(places: tuple[Path, Path]) -> str:
+    """The command that shows the first runs of both sides beside each other."""
+    first = [str(runs_at(place)[0].path) for place in places]
+    return f"batchadvisor report {shlex.join(first)} -o comparison.html"
+
+
+def schema_text() -> str:
+    """JSON Schema of the answer; `features/gate/schema.json` is this, committed."""
+    from ...reports.data.report import SCHEMA_URL
+
+    title = {"$schema": SCHEMA_URL, "title": f"batchadvisor gate {GATE_VERSION}"}
+    schema = {**title, **msgspec.json.schema(Gate)}
+    return msgspec.json.format(msgspec.json.encode(schema), indent=1).decode() + "\n"

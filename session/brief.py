@@ -1,0 +1,98 @@
+"""The answer in a few lines of JSON: `--json=brief`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from ..advisor.measured.measurements import Measurements
+from ..records import BRIEF_VERSION, Advice, Brief, RunRecord, Spread
+from ..reports.data.report import SCHEMA_URL
+from ..reports.words.wording import clean
+from .answer import next_command
+from .change_diff import NoDiffError, change_diff
+from .recording.store import RECORD
+
+MOST_BYTES = 2000
+"""The JSON is no longer."""
+TEXT = 240
+"""A text has no more characters."""
+CONTEXTS = (3, 1)
+"""Lines around a change in the diff; fewer where it would be too long."""
+
+
+def brief_json(record: RunRecord, advice: Advice, folder: Path) -> str:
+    """The answer as JSON below 2 KB, on one line."""
+    return msgspec.json.encode(brief_of(record, advice, folder)).decode()
+
+
+def brief_of(record: RunRecord, advice: Advice, folder: Path) -> Brief:
+    """The answer, its reason, and the change as a diff."""
+    unavailable: dict[str, str] = {}
+    choice, own = advice.recommended, Measurements.of(record).own_size
+    size = None if choice is None else choice.batch_size
+    if size is None:
+        unavailable["size"] = _short(advice.headline)
+    if own is None:
+        why = record.discovery.why_own_unknown if record.discovery is not None else ""
+        unavailable["own_size"] = _short(why or "no training loop was found")
+    ratio = _ratio(advice, size, own)
+    if isinstance(ratio, str):
+        unavailable["ratio"] = ratio
+    answer = Brief(
+        state=record.state,
+        answer=_short(advice.headline),
+        size=size,
+        own_size=own,
+        ratio=None if isinstance(ratio, str) else ratio,
+        why=_short(advice.reason),
+        sureness=advice.sureness,
+        standing=advice.standing,
+        change=_short(advice.change),
+        diff=None,
+        next=next_command(record, advice, folder),
+        record=str(folder / RECORD),
+        unavailable=unavailable,
+    )
+    return _with_diff(answer, record, advice)
+
+
+def schema_text() -> str:
+    """JSON Schema of the answer; `reports/brief.schema.json` is this, committed."""
+    title = {"$schema": SCHEMA_URL, "title": f"batchadvisor brief {BRIEF_VERSION}"}
+    schema = {**title, **msgspec.json.schema(Brief)}
+    return msgspec.json.format(msgspec.json.encode(schema), indent=1).decode() + "\n"
+
+
+def _with_diff(answer: Brief, record: RunRecord, advice: Advice) -> Brief:
+    reason = f"it is longer than the {MOST_BYTES} bytes of this answer"
+    for context in CONTEXTS:
+        try:
+            diff = change_diff(record, advice, context)
+        except NoDiffError as none:
+            reason = str(none)
+            break
+        whole = msgspec.structs.replace(answer, diff=diff)
+        if len(msgspec.json.encode(whole)) <= MOST_BYTES:
+            return whole
+    return msgspec.structs.replace(
+        answer, unavailable={**answer.unavailable, "diff": _short(reason)}
+    )
+
+
+def _ratio(advice: Advice, size: int | None, own: int | None) -> Spread | str:
+    """The throughput over that of the script's own size; why it is not known."""
+    if size is None:
+        return "no size is recommended"
+    if size == own:
+        return "the size is the script's own"
+    if advice.against_own is None or advice.considered is not None:
+        return "the size was not compared with the script's own"
+    spread = advice.against_own
+    low, middle, high = (round(each, 4) for each in (spread.low, spread.median, spread.high))
+    return msgspec.structs.replace(spread, low=low, median=middle, high=high)
+
+
+def _short(text: str) -> str:
+    return clean(text, limit=TEXT)

@@ -1,0 +1,260 @@
+"""`--json=brief`: short, as its schema says, with a diff that `git apply` takes."""
+
+import gzip
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.cli import cli
+from batchadvisor.records import (
+    BatchSizeSource,
+    EditCheck,
+    Following,
+    RunRecord,
+    ScriptInfo,
+    SourceLine,
+)
+from batchadvisor.session.brief import MOST_BYTES, brief_json, brief_of, schema_text
+from click.testing import CliRunner
+
+from ..reports import samples
+from ..reports.test_json import check
+
+DATA = Path(__file__).parents[1] / "data"
+SCHEMA = Path(__file__).parents[2] / "reports/brief.schema.json"
+STORED = DATA / "records/char_gpt_cpu.json"
+RECORDED = [
+    STORED,
+    *(path for path in sorted((DATA / "h100").glob("*.json.gz")) if ".trace." not in path.name),
+]
+OWN, SIZE = 8, 40
+SCRIPT = """import torch
+
+LAYERS = 8
+loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+for batch in loader:
+    pass
+"""
+
+
+def stored(path=STORED):
+    data = path.read_bytes()
+    return msgspec.json.decode(
+        gzip.decompress(data) if path.suffix == ".gz" else data, type=RunRecord
+    )
+
+
+def holds(text):
+    assert len(text.encode()) < 2048
+    schema = msgspec.json.decode(schema_text())
+    check(msgspec.json.decode(text), schema, schema["$defs"])
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda one: one.name)
+def test_a_recorded_run(path):
+    record = stored(path)
+    advice = advise(record)
+    holds(brief_json(record, advice, Path("runs/one")))
+    brief = brief_of(record, advice, Path("runs/one"))
+    assert brief.answer == advice.headline
+    assert brief.next.startswith("batchadvisor ")
+    nulls = {name for name in ("size", "own_size", "ratio", "diff") if getattr(brief, name) is None}
+    assert nulls == set(brief.unavailable)
+
+
+@pytest.mark.parametrize("sample", [samples.nothing_fits, samples.interrupted])
+def test_a_run_without_an_answer(sample):
+    record, advice = sample()[:2]
+    holds(brief_json(record, advice, Path("runs/one")))
+
+
+def test_the_longest_texts_are_cut():
+    record = stored()
+    advice = msgspec.structs.replace(
+        advise(record), headline="A" * 900, reason="B" * 900, change="C" * 900
+    )
+    holds(brief_json(record, advice, Path("runs/one")))
+
+
+def test_the_published_schema_is_that_of_the_code():
+    if os.environ.get("BATCHADVISOR_UPDATE_GOLDEN"):
+        SCHEMA.write_text(schema_text())
+    assert SCHEMA.read_text() == schema_text()
+
+
+class TestDiff:
+    """The record's place of the size, in a file of a scratch repository."""
+
+    def brief(self, script, /, line=4, before="batch_size=8", also=None, folder=None, **changes):
+        """The answer for a script, to which the size was seen to get from there."""
+        record = stored()
+        template = before.replace("8", "{}")
+        place = SourceLine(file=str(script), line=line)
+        source = BatchSizeSource(place=place, before=before, template=template)
+        loaders = tuple(
+            msgspec.structs.replace(loader, source=source) for loader in record.discovery.loaders
+        )
+        fields = {
+            "script": ScriptInfo(
+                path=str(script), digest=hashlib.sha256(script.read_bytes()).hexdigest()[:16]
+            ),
+            "discovery": msgspec.structs.replace(record.discovery, loaders=loaders),
+            "edit": EditCheck(size=SIZE, arrived=SIZE, also=also),
+        }
+        record = msgspec.structs.replace(record, **{**fields, **changes})
+        return brief_of(record, advise(record), folder or Path("runs/one"))
+
+    def why_none(self, *words, **rest):
+        brief = self.brief(*words, **rest)
+        assert brief.diff is None
+        return brief.unavailable["diff"]
+
+    @pytest.fixture
+    def repository(self, tmp_path):
+        subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+        return tmp_path
+
+    def applied(self, brief, folder, wanted):
+        """Applies the diff from a folder; the files then hold what is wanted."""
+        assert brief.unavailable.get("diff") is None
+        done = subprocess.run(
+            ["git", "apply", "-v"],
+            check=False,
+            input=brief.diff.encode(),
+            cwd=folder,
+            capture_output=True,
+        )
+        assert done.returncode == 0, done.stderr
+        for path, data in wanted.items():
+            assert path.read_bytes() == data
+
+    @pytest.mark.parametrize("name", ["train.py", "deep/er/train it.py", "größe.py"])
+    @pytest.mark.parametrize(
+        "text", [SCRIPT, SCRIPT.replace("\n", "\r\n"), SCRIPT.rstrip()], ids=["lf", "crlf", "cut"]
+    )
+    def test_git_applies_it(self, repository, name, text):
+        script = repository / name
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_bytes(text.encode())
+        brief = self.brief(script)
+        assert script.read_bytes() == text.encode()  # nothing edits it
+        wanted = text.replace("batch_size=8", f"batch_size={SIZE}").encode()
+        self.applied(brief, repository, {script: wanted})
+
+    def test_a_change_in_the_last_line_without_its_end(self, repository):
+        script = repository / "train.py"
+        script.write_text("batch_size = 8")
+        brief = self.brief(script, line=1, before="batch_size = 8")
+        self.applied(brief, repository, {script: b"batch_size = 40"})
+
+    def test_outside_a_repository_paths_begin_at_the_working_folder(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+        script = Path("train.py")
+        script.write_text(SCRIPT)
+        wanted = SCRIPT.replace("batch_size=8", "batch_size=40").encode()
+        self.applied(self.brief(script), tmp_path, {script: wanted})
+
+    def test_a_second_place_is_in_it(self, repository):
+        script = repository / "train.py"
+        script.write_text(SCRIPT)
+        place = SourceLine(file=str(script), line=3)
+        also = BatchSizeSource(place=place, before="LAYERS = 8", template="LAYERS = {}")
+        wanted = SCRIPT.replace("8", str(SIZE)).encode()
+        self.applied(self.brief(script, also=also), repository, {script: wanted})
+
+    def test_a_settings_file(self, repository):
+        script, settings = repository / "train.py", repository / "train.yaml"
+        script.write_text(SCRIPT)
+        settings.write_text("seed: 8\nbatch_size: 8\n")
+        record = stored()
+        source = BatchSizeSource(
+            place=SourceLine(file=str(settings), line=2),
+            before="batch_size: 8",
+            template="batch_size: {}",
+        )
+        loaders = tuple(
+            msgspec.structs.replace(loader, source=source) for loader in record.discovery.loaders
+        )
+        discovery = msgspec.structs.replace(record.discovery, loaders=loaders)
+        brief = self.brief(script, discovery=discovery)
+        self.applied(brief, repository, {settings: b"seed: 8\nbatch_size: 40\n"})
+
+    def test_it_is_left_out_where_nobody_checked_it(self, repository):
+        script = repository / "train.py"
+        script.write_text(SCRIPT)
+        said = self.why_none(script, edit=None)
+        assert said == "unchecked: the script was not started so"
+        failed = EditCheck(size=SIZE, arrived=OWN)
+        assert self.why_none(script, edit=failed).startswith("checked, and not enough")
+
+    def test_it_is_left_out_where_the_file_is_another_by_now(self, repository):
+        script = repository / "train.py"
+        script.write_text(SCRIPT)
+        said = self.why_none(script, script=ScriptInfo(path=str(script), digest="0" * 16))
+        assert "has changed since the run" in said
+
+    def test_it_is_left_out_where_more_has_to_change(self, repository):
+        script = repository / "train.py"
+        script.write_text(SCRIPT)
+        record = stored()
+        following = (Following(name="train_batch_size", number=OWN),)
+        source = BatchSizeSource(
+            place=SourceLine(file=str(script), line=4),
+            before="batch_size=8",
+            template="batch_size={}",
+        )
+        loaders = tuple(
+            msgspec.structs.replace(loader, source=source) for loader in record.discovery.loaders
+        )
+        discovery = msgspec.structs.replace(record.discovery, loaders=loaders, following=following)
+        said = self.why_none(script, discovery=discovery)
+        assert said.startswith("more than one number has to change: ")
+
+    def test_it_is_left_out_where_the_size_was_typed(self, repository):
+        script = repository / "train.py"
+        script.write_text(SCRIPT)
+        said = self.why_none(script, before="--batch-size 8")
+        assert said.startswith("the size was typed: ")
+
+    def test_it_is_left_out_where_its_lines_are_too_long(self, repository):
+        script = repository / "train.py"
+        script.write_text(SCRIPT.replace("shuffle=True)", f"shuffle=True)  # {'x' * MOST_BYTES}"))
+        assert "longer than the 2000 bytes" in self.why_none(script)
+
+
+class TestCommand:
+    def advise(self, *words):
+        return CliRunner().invoke(cli, ["advise", *words])
+
+    def test_brief_is_a_line(self):
+        done = self.advise("--json=brief", str(STORED))
+        assert done.exit_code == 0, done.output
+        assert done.output.count("\n") == 1
+        holds(done.output)
+
+    def test_json_stays_as_it_is(self):
+        answer = msgspec.json.decode(self.advise(str(STORED), "--json").output)
+        assert set(answer) == {"record_path", "advice", "record"}
+
+    def test_another_kind_is_said_in_a_line(self):
+        done = self.advise("--json=short", str(STORED))
+        assert done.exit_code == 2
+        assert "--json=brief" in done.output.splitlines()[-1]
+
+    @pytest.mark.parametrize(
+        "other", [("--gpus", "all"), ("--dry-run",), ("--device", "cpu:0,cpu:1")]
+    )
+    def test_a_run_on_several_devices_has_none(self, tmp_path, other):
+        script = tmp_path / "train.py"
+        script.write_text(SCRIPT)
+        done = CliRunner().invoke(cli, ["run", "--json=brief", *other, str(script)])
+        assert "--json=brief is the answer of a run on one device" in str(done.exception)
+
+    def test_what_follows_the_script_is_the_scripts(self, tmp_path):
+        done = CliRunner().invoke(cli, ["run", str(tmp_path / "no.py"), "--json=brief"])
+        assert "there is no file" in str(done.exception)
