@@ -15,7 +15,7 @@ from ..records import Advice, RunRecord
 from .edit import replacement_of_size
 
 NO_NEWLINE = "\\ No newline at end of file\n"
-UNCHECKED = "unchecked"
+NOT_CHECKED = "unchecked"
 _QUOTED = re.compile(r'[\x00-\x1f"\\]')
 """Characters for which git would write a path in another way."""
 
@@ -62,9 +62,9 @@ def _replacements(record: RunRecord, advice: Advice) -> list[Replacement]:
     if other_steps or following_numbers(discovery, size, micro_batches):
         raise NoDiffError(f"more than one number has to change: {advice.change}")
     if edit is None or edit.size != size or not edit.did:
-        check = advice.change_check or UNCHECKED
+        check = advice.change_check or NOT_CHECKED
         raise NoDiffError(
-            f"{check}: the script was not started so" if check == UNCHECKED else check
+            f"{check}: the script was not started so" if check == NOT_CHECKED else check
         )
     file = source.place.file
     if _changed_since(record, file):

@@ -13,7 +13,12 @@ from batchadvisor.cli import FEATURES, cli
 
 from .test_layers import NOT_THE_PACKAGE, PACKAGE
 
-MAIN = "from batchadvisor.cli import main; main()"
+MAIN = (
+    "import sys; "
+    "sys.meta_path[:] = [each for each in sys.meta_path if 'editable' not in repr(each)]; "
+    "from batchadvisor.cli import main; main()"
+)
+"""An installation for developers would find what the package in the folder lacks."""
 LOADED = """
 import json, sys
 from batchadvisor.cli import cli

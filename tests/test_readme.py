@@ -164,6 +164,7 @@ SERVERS = {
 """How commands begin that serve until they are ended; an address, and what it answers with."""
 PYTHON = (
     "# bench.py",
+    "# a loop of your own",
     "import batchadvisor",
     "# in your loop",
     "# in a worker of Ray",

@@ -22,13 +22,10 @@ from ...advisor.measured.measurements import Measurements
 from ...advisor.measured.speeds import SURE, readings_of
 from ...records import RunRecord, Spread, Trial
 from ...spread import paired_spread, spread_of
-from .records import Measure
+from .records import ROUNDS_NEEDED, Measure
 
 AT_ONCE_S = 120.0
 """A run that begins so soon after another ended met the machine in the same state."""
-ROUNDS_NEEDED = 7
-"""Fewer tell nothing with that confidence: all of six differ in one direction by chance in 1 of 32
-cases, all of seven in 1 of 64."""
 MOST_ROUNDS = 100
 """More rounds than that are not proposed."""
 

@@ -6,8 +6,7 @@ from ...records import Spread
 from ...reports.report import Column, Fact, PlanReport, PlanSection, Row, Table
 from ...reports.words.wording import clean, plural
 from ...units import format_bytes, format_measured, format_seconds
-from .evidence import ROUNDS_NEEDED
-from .records import Condition, Gate, Measure, Result
+from .records import ROUNDS_NEEDED, Condition, Gate, Measure, Result
 
 NO_CONDITION = "-"
 
