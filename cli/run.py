@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import UsageError
+from ..errors import RunError, UsageError
 from .common import (
     Debug,
     ScriptFirst,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 SECTIONS = {
-    "What to find": ("goal", "sizes", "keep_effective_batch", "dry_run"),
+    "What to find": ("goal", "sizes", "keep_effective_batch", "tried", "dry_run"),
     "Limits": ("budget", "max_batch", "memory_limit"),
     "Which device": ("device", "gpus", "nproc_per_node"),
     "What to keep": ("output", "resume", "as_json", "verbose"),
@@ -137,6 +138,14 @@ def _show_all(context: click.Context, parameter: click.Parameter, value: bool) -
 )
 @click.option(
     "--loader", type=click.IntRange(min=0), help="Number of the loader to steer (see --dry-run)."
+)
+@click.option(
+    "--try",
+    "tried",
+    metavar="NAMES",
+    default="",
+    help="Then try remedies for what limits the step, each beside the script as it is: all, or "
+    "workers,amp,compile,... It takes up to three times the budget more.",
 )
 @click.option(
     "--dry-run", is_flag=True, help="Show which loader and optimizer were found, then stop."
@@ -279,17 +288,52 @@ def _run(options: RunOptions, group: Any) -> None:
         shown = discovery_json if options.as_json else discovery_text
         click.echo(shown(*session.discover(options, display, group)))
         return
+    names = _remedies().check(options) if options.tried else ()
     result = session.run(options, display, group)
-    print_answer(
-        result.record, result.advice, result.folder,
-        as_json=options.as_json, verbose=options.verbose,
-    )  # fmt: skip
+    tries = bool(names) and result.record.state == "finished"
+    if not (tries and options.as_json):  # which is one document
+        _print(result, options)
+    if tries:
+        _try(result, options, names)
     if result.record.state == "interrupted":
         sys.exit(exit_code())
     if result.error is not None:
         raise result.error
     if result.advice.recommended is None:
         sys.exit(1)
+
+
+def _print(result: Any, options: RunOptions) -> None:
+    print_answer(
+        result.record, result.advice, result.folder,
+        as_json=options.as_json, verbose=options.verbose,
+    )  # fmt: skip
+
+
+def _try(result: Any, options: RunOptions, names: tuple[str, ...]) -> None:
+    """Tries remedies after the answer, which is printed whatever becomes of them."""
+    from ..probes.process.interrupts import exit_code
+    from ..reports.terminal.progress import NullDisplay, ProgressDisplay
+
+    remedies = _remedies()
+    display: Any = NullDisplay() if options.quiet else ProgressDisplay(options.goal.budget_s)
+    try:
+        tried = remedies.after_run(options, result, names, display)
+    finally:
+        if options.as_json:
+            _print(result, options)
+    if not options.as_json:
+        width, color = terminal()
+        click.echo(remedies.text(tried, result.folder, width=width, color=color), color=color)
+    if tried.state == "interrupted":
+        sys.exit(exit_code())
+    if tried.state == "failed":
+        raise RunError(f"remedies: {tried.reason}.", "The answer of the run stands.")
+
+
+def _remedies() -> Any:
+    """The feature's part for this command, found by name."""
+    return import_module("..features.remedies.command", __package__)
 
 
 def _on_several_devices(options: RunOptions) -> int:
@@ -399,6 +443,7 @@ def _options_of(
         setting=options["setting"],
         door="workload" if options["workload"] else "loader",
         command=("batchadvisor", *sys.argv[1:]),
+        tried=options["tried"],
         dry_run=options["dry_run"],
         as_json=as_json,
         verbose=options["verbose"],

@@ -12,6 +12,7 @@ import msgspec
 from ..advisor.advise import advise
 from ..probes.distributed.ranks import MPIRUN, SELF_STARTED, SRUN
 from ..records import Advice, DeviceInfo, Discovery, FileTouched, Goal, GoalKind, RunRecord
+from .features import json_of_features, with_features
 from .recording.store import LOG, MEMORY_PAGE, RECORD, SAMPLES, TRACES
 from .setup.options_as_typed import options_as_typed
 from .setup.wrapped import launcher_words
@@ -53,8 +54,9 @@ def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, 
         files.append(("where memory goes", str(folder / MEMORY_PAGE)))
     if traces.exists():
         files.append(("traces", str(traces)))
+    text = build_text(record, advice)
     return render(
-        build_text(record, advice),
+        msgspec.structs.replace(text, report=with_features(text.report, folder)),
         files=files,
         next_command=next_command(record, advice, folder),
         others=[report_command(folder)] if record.trials else [],
@@ -147,6 +149,7 @@ def report_command(folder: Path) -> str:
 def answer_json(record: RunRecord, advice: Advice, folder: Path) -> str:
     """The advice, the record and where it stands, for machines."""
     data = {"record_path": str(folder / RECORD), "advice": advice, "record": record}
+    data |= json_of_features(folder)
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
 
 
