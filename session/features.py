@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import features
+from ..records import Advice, RunRecord
 from ..reports.report import Report
 
 FILES = {"remedies.json": "remedies"}
@@ -29,7 +30,17 @@ def json_of_features(folder: Path) -> dict[str, Any]:
     return added
 
 
+def remedies_offered(record: RunRecord, advice: Advice, folder: Path) -> str:
+    """What `run --try` would take after this answer; empty where nothing can be tried."""
+    names: str = _added("remedies").offered(record, advice, folder)
+    return names
+
+
 def _in(folder: Path) -> Iterator[Any]:
     for file, name in FILES.items():
         if (folder / file).is_file():
-            yield import_module(f"{features.__name__}.{name}.added")
+            yield _added(name)
+
+
+def _added(name: str) -> Any:
+    return import_module(f"{features.__name__}.{name}.added")

@@ -127,9 +127,31 @@ RULES = {
         {*SHARED, *MODEL, "reports/words", "reports/html", "reports/board"},
     ),
 }
+RULES |= {
+    "features": (set(), set()),
+    "features/remedies/in_script": (
+        {"msgspec", "torch"},
+        {
+            *SHARED,
+            "features/remedies/in_script",
+            "features/remedies/records",
+            "features/remedies/settings",
+            "probes/fake_step/checkpointed_blocks",
+            "probes/loader",
+            "probes/source/call_site",
+            "probes/windows",
+            "probes/worker/task",
+        },
+    ),
+}
+"""The part of a feature that runs inside the script's process is as bound as a probe."""
+PARTS = {"records": "records", "page": "reports", "terminal": "reports/terminal"}
+"""A feature's own module of that name keeps the rules of a room of the core, and may import the
+feature's own data and page too."""
+OWN_DATA = ("records", "page")
 DOORS = ("cli", "session", "callback", "tensorboard_plugin", "__init__", "__main__")
 """They join the rooms and may import everything, heavy things inside functions only; `session`
-does not import what calls it."""
+does not import what calls it. So do the other modules right in a feature's folder."""
 AT_THE_TOP = {"tensorboard_plugin.py": {"tensorboard"}}
 """Only TensorBoard imports this module, and it needs TensorBoard's base class to define its own."""
 ONLY_IN_FUNCTIONS = {
@@ -197,6 +219,25 @@ def _from(node, folder):
     ]
 
 
+def feature_of(path):
+    """`features/remedies/page.py` is of `remedies`, `session/run.py` of none."""
+    parts = path.split("/")
+    return parts[1] if parts[0] == "features" and len(parts) > 2 else ""
+
+
+def rule_of(path):
+    """What a module may import: outside modules, and rooms of ours; `None` for a door."""
+    room, feature = room_of(path), feature_of(path)
+    part = path.removesuffix(".py").split("/")[2] if feature else ""
+    if part in PARTS:
+        own = {f"features/{feature}/{data}" for data in (*OWN_DATA, part)}
+        outside, ours = RULES[PARTS[part]]
+        return outside, {*ours, *own}
+    if is_within(path.removesuffix(".py"), DOORS) or (feature and room == f"features/{feature}"):
+        return None
+    return RULES[room]
+
+
 def is_within(path, allowed):
     return any(path == folder or path.startswith(folder + "/") for folder in allowed)
 
@@ -205,7 +246,7 @@ def violations(text, path):
     """What a module imports against the rules, one line each."""
     bad = []
     room = room_of(path)
-    door = is_within(path.removesuffix(".py"), DOORS)
+    feature, rule = feature_of(path), rule_of(path)
     for line, name, at_module_level, types_only in imports_of(text, path):
         where = f"{path}:{line}: {name}"
         top = name.split(".")[0]
@@ -213,7 +254,9 @@ def violations(text, path):
             bad.append(f"{where}: inside the package imports are relative")
         elif name == "<outside the package>":
             bad.append(f"{where}: leaves the package")
-        elif door:
+        elif name.startswith("./features/") and feature_of(f"{name[2:]}/") not in ("", feature):
+            bad.append(f"{where}: {feature or 'the core'} may not import another feature")
+        elif rule is None:
             if room.startswith("session") and is_within(name, ("./cli", "./callback")):
                 bad.append(f"{where}: the corridor does not know who comes through it")
             allowed = AT_THE_TOP.get(path, ())
@@ -225,11 +268,11 @@ def violations(text, path):
                 for late_name in ONLY_IN_FUNCTIONS.get(room, ())
                 if late_name.startswith("./")
             ]
-            if not is_within(name[2:], RULES[room][1]):
+            if not is_within(name[2:], rule[1]):
                 bad.append(f"{where}: {room or 'the root'} may not import it")
             elif is_within(name[2:], late) and at_module_level and not types_only:
                 bad.append(f"{where}: belongs inside a function")
-        elif top not in sys.stdlib_module_names and top not in RULES[room][0]:
+        elif top not in sys.stdlib_module_names and top not in rule[0]:
             if not (types_only and top in TYPING_ONLY):
                 bad.append(f"{where}: {room or 'the root'} may not import it")
         elif top in ONLY_IN_FUNCTIONS.get(room, ()) and at_module_level and not types_only:
@@ -253,11 +296,17 @@ class TestRules:
             "advisor/search/next_trial.py",
             "probes/doors/loader.py",
             "cli/run.py",
+            "features/remedies/trying.py",
         } <= files.keys()
 
     def test_every_room_has_a_rule(self):
-        rooms = {room_of(path) for path in modules()}
-        assert {room for room in rooms - set(RULES) if room.split("/")[0] not in DOORS} == set()
+        without = []
+        for path in modules():
+            try:
+                rule_of(path)
+            except KeyError:
+                without.append(path)
+        assert without == []
 
     @pytest.mark.parametrize(
         ("path", "text", "part"),
@@ -298,6 +347,14 @@ class TestRules:
             ("cli/run.py", "from rich.text import Text", "heavy"),
             ("cli/view.py", "from tensorboard import program", "heavy"),
             ("tensorboard_plugin.py", "import torch", "heavy"),
+            ("session/bad.py", "from ..features.remedies.trying import Trying", "another feature"),
+            ("cli/bad.py", "from ..features.remedies import store", "the core may not"),
+            ("probes/worker/bad.py", "from ...features.remedies import store", "the core may not"),
+            ("features/other/bad.py", "from ..remedies import store", "other may not"),
+            ("features/remedies/bad.py", "import torch", "heavy"),
+            ("features/remedies/page.py", "from . import trying", "may not import it"),
+            ("features/remedies/records.py", "import torch", "may not import it"),
+            ("features/remedies/in_script/bad.py", "from .. import trying", "may not import it"),
             ("cli/run.py", "try:\n    import numpy\nexcept ImportError:\n    pass", "heavy"),
         ],
     )
@@ -324,6 +381,10 @@ class TestRules:
                 "def f():\n    import torch\nfrom ..advisor.search.next_trial import Done",
             ),
             ("cli/run.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
+            ("session/good.py", "from .. import features"),
+            ("features/remedies/good.py", "from ...session.run import run\nfrom . import store"),
+            ("features/remedies/page.py", "from ...reports.report import Table\nfrom . import records"),
+            ("features/remedies/in_script/good.py", "import torch\nfrom ..settings import Settings"),
         ],
     )
     def test_a_good_module_passes(self, path, text):

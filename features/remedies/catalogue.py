@@ -560,6 +560,17 @@ REMEDIES: tuple[Remedy, ...] = (
 )
 """All of them. `--try` takes their names."""
 
+PLAUSIBLE: dict[Limit, tuple[str, ...]] = {
+    "input": ("workers", "persistent", "prefetch"),
+    "host": ("compile", "fused", "foreach"),
+    "synchronisation": ("compile", "pin"),
+    "copies": ("pin",),
+    "small kernels": ("compile", "fused", "foreach"),
+    "memory": ("amp", "checkpoint", "segments"),
+    "saturated": ("amp", "compile", "channels_last"),
+}
+"""Remedies that a verdict makes plausible; of these the answer names the command."""
+
 NAMES: tuple[str, ...] = tuple(remedy.name for remedy in REMEDIES)
 ALL = "all"
 
@@ -593,3 +604,8 @@ def together(gained: Sequence[tuple[Candidate, float]]) -> tuple[Candidate, ...]
                 return first, second
         break
     return tuple(candidate for candidate, _ in best[:1])
+
+
+def plausible(limit: Limit) -> str:
+    """What `--try` takes after a verdict; empty where no remedy can be tried."""
+    return ",".join(PLAUSIBLE.get(limit, ()))

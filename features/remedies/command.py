@@ -8,25 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import UsageError
-from ...records import Limit
 from ...session.display import Display
 from ...session.run import RunResult
 from ...session.setup.options import RunOptions
 from .records import Remedies
 from .terminal import render
 from .trying import names_of, try_remedies, why_not
-
-PLAUSIBLE: dict[Limit, tuple[str, ...]] = {
-    "input": ("workers", "persistent", "prefetch"),
-    "host": ("compile", "fused", "foreach"),
-    "synchronisation": ("compile", "pin"),
-    "copies": ("pin",),
-    "small kernels": ("compile", "fused", "foreach"),
-    "memory": ("amp", "checkpoint", "segments"),
-    "saturated": ("amp", "compile", "channels_last"),
-}
-"""Remedies that a verdict makes plausible; of these the answer names the command."""
-
 
 def check(options: RunOptions) -> tuple[str, ...]:
     """The names in `--try`, before anything is measured.
@@ -62,8 +49,3 @@ def text(remedies: Remedies, folder: Path, *, width: int, color: bool) -> str:
         color=color,
         encoding=sys.stdout.encoding or "ascii",
     )
-
-
-def plausible(limit: Limit) -> str:
-    """What `--try` takes after a verdict; empty where no remedy can be tried."""
-    return ",".join(PLAUSIBLE.get(limit, ()))
