@@ -383,8 +383,14 @@ class TestRules:
             ("cli/run.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
             ("session/good.py", "from .. import features"),
             ("features/remedies/good.py", "from ...session.run import run\nfrom . import store"),
-            ("features/remedies/page.py", "from ...reports.report import Table\nfrom . import records"),
-            ("features/remedies/in_script/good.py", "import torch\nfrom ..settings import Settings"),
+            (
+                "features/remedies/page.py",
+                "from ...reports.report import Table\nfrom . import records",
+            ),
+            (
+                "features/remedies/in_script/good.py",
+                "import torch\nfrom ..settings import Settings",
+            ),
         ],
     )
     def test_a_good_module_passes(self, path, text):

@@ -15,6 +15,7 @@ from .records import Remedies
 from .terminal import render
 from .trying import names_of, try_remedies, why_not
 
+
 def check(options: RunOptions) -> tuple[str, ...]:
     """The names in `--try`, before anything is measured.
 

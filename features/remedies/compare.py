@@ -10,19 +10,26 @@ for themselves makes their ratio less sure, as between two sizes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log, sqrt
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 from ...advisor.measured.speeds import SURE, Reading, Speeds, Wander, readings_of
 from ...records import Spread, Trial
+from ...spread import student
 from .catalogue import LEAST_GAIN
 from .records import Outcome
 
 USUAL, REMEDY = 1, 2
 """The sides, where the core's comparison has sizes."""
-LEAST_ROUNDS = 3
+LEAST_ROUNDS = 5
 """With fewer nothing is said: what one process met in one turn would decide."""
-ENOUGH_ROUNDS = 4
+LOOKS = (6, 9)
+"""Rounds after which it is asked whether they are enough. Each look more is one more chance to be
+wrong."""
 MOST_ROUNDS = 12
+WORTH_IT = 1.05
+"""What surely gains less counts as no gain."""
 PRECISE = 0.01
 """Half-width of the ratio's interval at which no further round is made."""
 
@@ -81,12 +88,32 @@ def rates_of(turns: Sequence[Turn]) -> tuple[tuple[float, float], ...]:
 def is_enough(turns: Sequence[Turn], wander: Wander) -> bool:
     """Whether another round would add nothing to what is said."""
     num_rounds = len({turn.round for turn in turns})
-    if num_rounds < ENOUGH_ROUNDS:
-        return False
     sure = ratio(turns, wander, SURE)
-    if num_rounds >= MOST_ROUNDS or sure is None:
+    if num_rounds >= MOST_ROUNDS:
         return True
-    return outcome_of(sure) in ("gain", "slower") or sure.relative_half_width <= PRECISE
+    if num_rounds not in LOOKS or sure is None:
+        return False
+    return said(turns, wander) in ("gain", "slower") or sure.relative_half_width <= PRECISE
+
+
+def said(turns: Sequence[Turn], wander: Wander) -> Outcome:
+    """What the turns say.
+
+    The fit expects windows to differ by some percent, and gives those that are far off little
+    weight. Where they differ by tens, as on a machine that others use, few rounds would make it too
+    sure: there the ratios of the rounds have to show the same by themselves, by Student's t.
+    """
+    sure = ratio(turns, wander, SURE)
+    if sure is None:
+        return "cannot tell"
+    outcome = outcome_of(sure)
+    logs = [log(remedy / usual) for usual, remedy in rates_of(turns)]
+    if outcome not in ("gain", "slower") or not logs:
+        return outcome
+    if len(logs) < LEAST_ROUNDS:
+        return "cannot tell"
+    half = student(len(logs) - 1, SURE) * stdev(logs) / sqrt(len(logs))
+    return outcome if abs(fmean(logs)) > half else "cannot tell"
 
 
 def outcome_of(sure: Spread) -> Outcome:
@@ -102,4 +129,4 @@ def outcome_of(sure: Spread) -> Outcome:
         return "gain"
     if sure.high < 1:
         return "slower"
-    return "no gain" if sure.high < 1 + 2 * (LEAST_GAIN - 1) else "cannot tell"
+    return "no gain" if sure.high < WORTH_IT else "cannot tell"

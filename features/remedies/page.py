@@ -151,8 +151,8 @@ def notes_of(remedies: Remedies) -> list[str]:
     for tried in in_order(remedies):
         if tried.gain is not None:
             notes += [f"{tried.change}: {tried.reason}."] if tried.reason else []
-        elif tried.outcome == "failed":
-            notes.append(f"{tried.change} failed: {tried.reason}.")
+        elif tried.outcome in ("failed", "wrong numbers"):
+            notes.append(f"{tried.change}: {tried.outcome}: {tried.reason}.")
     for outcome, words in (("in use", "In use already"), ("not tried", "Not tried")):
         of_it = [each for each in remedies.tried if each.outcome == outcome]
         if of_it:

@@ -33,7 +33,15 @@ PRECISION = 0.005
 
 
 class Refused(Exception):  # noqa: N818  a normal way for a remedy to end
-    """A process could not do what was wanted; the text says why."""
+    """A process could not do what was wanted; the text says why.
+
+    Attributes:
+        without_step: batches flowed, and no optimizer stepped.
+    """
+
+    def __init__(self, why: str, *, without_step: bool = False) -> None:
+        super().__init__(why)
+        self.without_step = without_step
 
 
 class ChangedWorkers(WorkerPool):
@@ -141,7 +149,7 @@ class Process:
         with self._awake() as worker:
             trial, _ = worker.run(order)
         if not trial.ran:
-            raise Refused(trial.detail or trial.outcome)
+            raise Refused(trial.detail or trial.outcome, without_step=trial.outcome == "no_step")
         return trial
 
     def end(self) -> None:

@@ -54,7 +54,7 @@ class Settings(Record, frozen=True, kw_only=True):
     def and_(self, other: Settings) -> Settings:
         """Both changes; they must not exclude each other."""
         both = {**self.changes, **other.changes, "variables": self.variables + other.variables}
-        return msgspec.structs.replace(self, **both)  # type: ignore[arg-type]
+        return msgspec.structs.replace(self, **both)
 
 
 class Joining(Record, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from ...session.recording.store import RunStore
 from ...session.run import RunResult
 from ...session.setup.options import RunOptions
 from ...session.setup.target import choose_target
+from ...session.workers.failures import tool_failed
 from ...spread import spread_of
 from . import store
 from .catalogue import (
@@ -39,18 +40,18 @@ from .catalogue import (
 )
 from .checked import checked
 from .compare import (
-    ENOUGH_ROUNDS,
     LEAST_ROUNDS,
+    LOOKS,
     REMEDY,
     USUAL,
     Turn,
     is_enough,
-    outcome_of,
     rates_of,
     ratio,
+    said,
 )
 from .processes import ChangedWorkers, Process, Refused
-from .records import Ceiling, NumbersChecked, Remedies, TriedRemedy
+from .records import Ceiling, NumbersChecked, Outcome, Remedies, TriedRemedy
 from .settings import Begin, Drain, Facts, Kept, Settings, UsedAlready, Watched
 
 SHARE = 3.0
@@ -182,6 +183,8 @@ class Trying:
             reason = "the time was over"
         except BatchAdvisorError as error:
             state, reason = "failed", error.what.rstrip(".")
+        except Exception as fault:  # noqa: BLE001  ours; what was measured is kept
+            state, reason = "failed", tool_failed(fault).what.rstrip(".")
         finally:
             self._end_all()
         self._change(state=state, reason=reason or self._remedies.reason)
@@ -295,7 +298,7 @@ class Trying:
             if in_use or refused or not mine:
                 change = remedy.name if not mine else mine[0].words
                 reason = in_use or refused or "there is no other setting of it"
-                outcome = "in use" if in_use else "not tried"
+                outcome: Outcome = "in use" if in_use else "not tried"
                 self._add(TriedRemedy(name=remedy.name, change=change, outcome=outcome,
                                       numbers=NO_NUMBERS, reason=reason))  # fmt: skip
                 continue
@@ -328,6 +331,9 @@ class Trying:
         try:
             measured = self._compared(process, until_s, anew=anew)
         except Refused as refused:
+            if settings.autocast == "float16" and refused.without_step:
+                reason = "the scaler left out every step: a gradient was infinite"
+                return self._as_tried(what, "wrong numbers", numbers=NOT_FINITE, reason=reason)
             return self._as_tried(what, "failed", reason=str(refused))
         except TimeOver:
             return self._as_tried(
@@ -403,13 +409,10 @@ class Trying:
                 begins_late=late,
                 drops=self._known.used.drops and late,
             )
-        outcome, reason = outcome_of(sure), ""
-        num_rounds = len({turn.round for turn in turns if turn.round is not None})
-        if num_rounds and num_rounds < LEAST_ROUNDS and outcome in ("gain", "slower"):
-            outcome, reason = (
-                "cannot tell",
-                f"there was time for {plural(num_rounds, 'round')} only",
-            )
+        outcome, reason = said(turns, self._wander), ""
+        num_rounds = len(rates_of(turns))
+        if outcome == "cannot tell" and 0 < num_rounds < LEAST_ROUNDS:
+            reason = f"there was time for {plural(num_rounds, 'round')} only"
         if outcome == "gain" and len(what) == 1 and sure.low > BEYOND * what[0].bound.factor:
             outcome = "cannot tell"
             reason = "it seems to gain more than it can, so that something else changed meanwhile"
@@ -431,7 +434,9 @@ class Trying:
             reason=reason,
         )
 
-    def _as_tried(self, what: Sequence[Candidate], outcome: Any, **measured: Any) -> TriedRemedy:
+    def _as_tried(
+        self, what: Sequence[Candidate], outcome: Outcome, **measured: Any
+    ) -> TriedRemedy:
         known = self._known
         assert known is not None
         place, line = place_of(what[0].remedy, known)
@@ -518,11 +523,11 @@ class Trying:
     @property
     def _comparison_s(self) -> float:
         """Seconds that one comparison takes at the least, the start of its process included."""
-        return self._start_s + 2 * (1 + LEAST_ROUNDS) * self._turn_s
+        return self._start_s + 2 * (1 + LOOKS[0]) * self._turn_s
 
     def _with_rounds(self, until_s: float) -> float:
         """When a comparison ends: later than planned where its start took the time of rounds."""
-        needed_s = 2 * ENOUGH_ROUNDS * self._turn_s
+        needed_s = 2 * LOOKS[0] * self._turn_s
         return min(self._end_s, max(until_s, time.monotonic() + needed_s))
 
     def _left_s(self) -> float:
@@ -571,6 +576,7 @@ class Trying:
         store.save(self._folder, self._remedies)
 
 
+NOT_FINITE = NumbersChecked(finite=False)
 NO_NUMBERS = NumbersChecked(reason="it was not timed")
 
 
@@ -580,4 +586,4 @@ def _peak(turns: Sequence[Turn], side: int) -> int | None:
         for turn in turns
         if turn.side == side and turn.trial.memory is not None
     ]
-    return max((peak for peak in peaks if peak is not None), default=None)
+    return max(peaks, default=None)

@@ -25,9 +25,7 @@ def known(**changes):
 
 
 def tried(of, *names):
-    return [
-        each for each in candidates(of, names or (ALL,)) if each.bound.factor >= LEAST_GAIN
-    ]
+    return [each for each in candidates(of, names or (ALL,)) if each.bound.factor >= LEAST_GAIN]
 
 
 def named(name):
@@ -78,9 +76,7 @@ class TestBounds:
 
     def test_workers_that_start_once_in_a_long_epoch_gain_nothing(self):
         ceilings = (Ceiling(num_workers=2, samples_per_s=100.0, start_s=0.5),)
-        of = known(
-            num_workers=2, samples_per_s=100.0, samples_per_epoch=100_000, ceilings=ceilings
-        )
+        of = known(num_workers=2, samples_per_s=100.0, samples_per_epoch=100_000, ceilings=ceilings)
         assert tried(of, "persistent") == []
         of = of._replace(samples_per_epoch=200)
         assert candidates(of, ("persistent",))[0].bound.factor == pytest.approx(1.25)
@@ -170,4 +166,6 @@ class TestCode:
 
     def test_a_scaler_comes_with_fp16(self):
         (first,) = candidates(known(), ("fp16",))
-        assert any("scaler.step(optimizer)" in line for line in first.remedy.code(known(), first.settings))
+        assert any(
+            "scaler.step(optimizer)" in line for line in first.remedy.code(known(), first.settings)
+        )

@@ -43,7 +43,8 @@ class TestOptimizers:
         assert used.implementation_of(optimizer) == "fused"
 
     @pytest.mark.parametrize(
-        ("options", "kind"), [({}, "single"), ({"foreach": True}, "foreach"), ({"fused": True}, "fused")]
+        ("options", "kind"),
+        [({}, "single"), ({"foreach": True}, "foreach"), ({"fused": True}, "fused")],
     )
     def test_what_an_optimizer_uses_is_seen(self, options, kind):
         optimizer = torch.optim.AdamW(nn.Linear(2, 2).parameters(), **options)

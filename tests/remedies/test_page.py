@@ -91,7 +91,7 @@ class TestTable:
         [
             "In use already: fused optimizer (its optimizer is fused).",
             "Not tried: 2 data workers (it cannot help).",
-            "1 thread failed: RuntimeError: no.",
+            "1 thread: failed: RuntimeError: no.",
             "torch.compile: graph break at train.py:31: Tensor.item().",
             "The loader alone gives, in samples/s by its number of workers: 120 with 0.",
         ],

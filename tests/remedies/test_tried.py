@@ -67,7 +67,9 @@ def test_autocast_that_costs_more_than_it_saves_is_no_gain(tmp_path):
 
 
 def test_a_graph_break_is_named_with_its_line(tmp_path):
-    (compiled,) = of(tried("breaks_graph", "compile", tmp_path, sizes="64", budget="90s"), "compile")
+    (compiled,) = of(
+        tried("breaks_graph", "compile", tmp_path, sizes="64", budget="90s"), "compile"
+    )
     if compiled["outcome"] != "gain":
         assert "graph break at" in compiled["reason"]
         assert "remedies_breaks_graph.py:18" in compiled["reason"]

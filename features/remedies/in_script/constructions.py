@@ -53,7 +53,8 @@ class Constructions:
     # inside ----------------------------------------------------------------------------------
 
     def _on_loaders(self) -> None:
-        pid, native = os.getpid(), DataLoader.__init__
+        kind: Any = DataLoader
+        pid, native = os.getpid(), kind.__init__
         signature = inspect.signature(native)
 
         @functools.wraps(native)
@@ -71,10 +72,11 @@ class Constructions:
             if wanted:
                 self._loader, self.loader_place = weakref.ref(loader), place
 
-        DataLoader.__init__ = loader_init  # type: ignore[method-assign]
+        kind.__init__ = loader_init
 
     def _on_optimizers(self) -> None:
-        pid, native = os.getpid(), Optimizer.__init__
+        kind: Any = Optimizer
+        pid, native = os.getpid(), kind.__init__
 
         @functools.wraps(native)
         def optimizer_init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
@@ -83,10 +85,10 @@ class Constructions:
                 self.optimizers.append(weakref.ref(optimizer))
                 self.optimizer_place = self.optimizer_place or user_call_site()
 
-        Optimizer.__init__ = optimizer_init  # type: ignore[method-assign]
+        kind.__init__ = optimizer_init
         if self._settings.optimizer:
-            for kind in implemented():
-                take_implementation(kind, self._settings.optimizer)
+            for each in implemented():
+                take_implementation(each, self._settings.optimizer)
 
 
 def with_loader_options(
@@ -145,8 +147,8 @@ def implemented() -> list[type[Optimizer]]:
     ]
 
 
-def take_implementation(kind: type[Optimizer], implementation: str) -> None:
-    """From now on optimizers of this class take this implementation, if they have it."""
+def take_implementation(kind: Any, implementation: str) -> None:
+    """From now on optimizers of this class of torch take this implementation, if they have it."""
     native: Any = kind.__init__
     signature = inspect.signature(native)
     if implementation not in signature.parameters:
@@ -162,4 +164,4 @@ def take_implementation(kind: type[Optimizer], implementation: str) -> None:
                 given[name] = None if name != implementation else True
         native(optimizer, **given)
 
-    kind.__init__ = init  # type: ignore[method-assign]
+    kind.__init__ = init

@@ -213,7 +213,7 @@ class Scaler:
             self._scaler.unscale_(optimizer)
             self._unscaled.add(id(optimizer))
 
-    def _take(self, optimizer: Optimizer) -> None:
+    def _take(self, optimizer: Any) -> None:
         """Its `step` goes through the scaler."""
         native = optimizer.step
 
@@ -222,18 +222,18 @@ class Scaler:
                        for each in group["params"]):  # fmt: skip
                 return native(*args, **kwargs)
             before = self._scaler.get_scale()
-            optimizer.step = native  # type: ignore[method-assign]  else it would call itself
+            optimizer.step = native  # else it would call itself
             try:
                 result = self._scaler.step(optimizer, *args, **kwargs)
             finally:
-                optimizer.step = step  # type: ignore[method-assign]
+                optimizer.step = step
             self._scaler.update()
             self._unscaled.discard(id(optimizer))
             self.num_steps += 1
             self._skipped += self._scaler.get_scale() < before
             return result
 
-        optimizer.step = step  # type: ignore[method-assign]
+        optimizer.step = step
 
 
 def take_channels_last(root: nn.Module) -> None:

@@ -63,7 +63,8 @@ class Numbers:
     def install(self) -> None:
         """Puts the hooks in place."""
         pid = os.getpid()
-        native_next = _BaseDataLoaderIter.__next__
+        iterators: Any = _BaseDataLoaderIter
+        native_next = iterators.__next__
         autograd: Any = torch.autograd
         native_backward = autograd._engine_run_backward
 
@@ -82,7 +83,7 @@ class Numbers:
                 self._losing(outputs)
             return native_backward(outputs, *args, **kwargs)
 
-        _BaseDataLoaderIter.__next__ = iterator_next  # type: ignore[method-assign]
+        iterators.__next__ = iterator_next
         autograd._engine_run_backward = run_backward
         listen(self._before_step, self._after_step)
 
