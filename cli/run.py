@@ -290,7 +290,8 @@ def _run(options: RunOptions, group: Any) -> None:
         return
     names = _remedies().check(options) if options.tried else ()
     result = session.run(options, display, group)
-    tries = bool(names) and result.record.state == "finished"
+    chosen = result.advice.recommended is not None
+    tries = bool(names) and chosen and result.record.state == "finished"
     if not (tries and options.as_json):  # which is one document
         _print(result, options)
     if tries:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
+from statistics import median
 from typing import Literal, NamedTuple
 
 from ...records import Limit, SourceLine
@@ -183,16 +184,27 @@ def of_optimizer(known: Known, _: Settings) -> Bound:
 
 def of_start(known: Known, _: Settings) -> Bound:
     """What an epoch gains whose workers are there already."""
-    rate, samples = known.samples_per_s, known.samples_per_epoch
-    start = [each.start_s for each in known.ceilings
-             if each.num_workers == known.used.num_workers and each.start_s]  # fmt: skip
-    if not (rate and samples and start):
+    starts, epoch_s = restarts_of(known).starts_s, epoch_of(known)
+    if not starts or epoch_s is None:
         return NO_BOUND
-    epoch_s = samples / rate
+    start_s = median(starts)
     return Bound(
-        1 + start[0] / epoch_s,
-        f"an epoch takes {epoch_s:.3g} s, and its workers start in {start[0]:.2g} s",
+        1 + start_s / epoch_s,
+        f"an epoch takes {epoch_s:.3g} s, and its workers start in {start_s:.2g} s",
     )
+
+
+def restarts_of(known: Known) -> Ceiling:
+    """What was read of the loader with as many workers as it has."""
+    number = known.used.num_workers
+    mine = [each for each in known.ceilings if each.num_workers == number]
+    return mine[0] if mine else Ceiling(num_workers=number)
+
+
+def epoch_of(known: Known) -> float | None:
+    """Seconds of an epoch's steps; `None` where its length is not known."""
+    rate, samples = known.samples_per_s, known.samples_per_epoch
+    return samples / rate if rate and samples else None
 
 
 # Conditions.
@@ -208,6 +220,15 @@ def _cuda_only(known: Known) -> str:
 
 def _without_convolutions(known: Known) -> str:
     return "" if known.used.num_convolutions else "its model has no convolutions"
+
+
+def _not_started_anew(known: Known) -> str:
+    if not known.used.num_workers:
+        return "the loader has no workers to keep"
+    if epoch_of(known) is None:
+        return "the length of an epoch is not known"
+    found = restarts_of(known)
+    return "" if found.starts_s and found.persistent_s else found.reason or "nobody timed its start"
 
 
 def _no_loader(known: Known) -> str:
@@ -353,7 +374,7 @@ REMEDIES: tuple[Remedy, ...] = (
         group="input",
         excludes="workers",
         in_use=lambda k: "persistent_workers=True" if k.used.persistent_workers else "",
-        refused=lambda k: "" if k.used.num_workers else "the loader has no workers to keep",
+        refused=_not_started_anew,
         variants=_one(Settings(persistent_workers=True)),
         bound=of_start,
         words=lambda _: "persistent workers",

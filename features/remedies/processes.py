@@ -32,6 +32,9 @@ PRECISION = 0.005
 """No window is ended for its precision: both sides have windows of the same length."""
 
 
+LEFT_OUT = "two processes are compared in turn: what else a trial looks at would take their time"
+
+
 class Refused(Exception):  # noqa: N818  a normal way for a remedy to end
     """A process could not do what was wanted; the text says why.
 
@@ -144,6 +147,7 @@ class Process:
             min_time_s=window_s,
             time_limit_s=window_s,
             deadline_s=deadline_s,
+            left_out=LEFT_OUT,
         )
         self._num_trials += 1
         with self._awake() as worker:

@@ -25,14 +25,14 @@ class Ceiling(Record, frozen=True, kw_only=True):
 
     Attributes:
         samples_per_s: after its first batch; `None` where it could not be read.
-        start_s: seconds from asking for an iterator to the first batch.
-        again_s: the same once more, its workers kept (`persistent_workers`); `None` without any.
+        starts_s: seconds from asking for an iterator to its first batch, its workers started anew.
+        persistent_s: the same with workers that persist.
     """
 
     num_workers: int
     samples_per_s: float | None = None
-    start_s: float | None = None
-    again_s: float | None = None
+    starts_s: tuple[float, ...] = ()
+    persistent_s: tuple[float, ...] = ()
     reason: str = ""
 
 

@@ -85,11 +85,14 @@ class Drain(Record, frozen=True, kw_only=True, tag=True):
 
     Attributes:
         limit_s: for each number.
+        restarted: this number of workers is started several times as well, anew and persistent; 0
+            for none.
     """
 
     num_workers: tuple[int, ...]
     batch_size: int
     limit_s: float
+    restarted: int = 0
 
 
 class Watched(Record, frozen=True, kw_only=True, tag=True):

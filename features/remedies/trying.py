@@ -24,7 +24,7 @@ from ...session.run import RunResult
 from ...session.setup.options import RunOptions
 from ...session.setup.target import choose_target
 from ...session.workers.failures import tool_failed
-from ...spread import spread_of
+from ...spread import ratio_of, spread_of
 from . import store
 from .catalogue import (
     ALL,
@@ -34,7 +34,9 @@ from .catalogue import (
     Candidate,
     Known,
     candidates,
+    epoch_of,
     place_of,
+    restarts_of,
     together,
     worker_numbers,
 )
@@ -46,6 +48,7 @@ from .compare import (
     USUAL,
     Turn,
     is_enough,
+    outcome_of,
     rates_of,
     ratio,
     said,
@@ -204,7 +207,10 @@ class Trying:
         gained: list[tuple[Candidate, float]] = []
         while waiting:
             candidate = waiting.pop(0)
-            tried = self._one((candidate,), num_left=len(waiting) + 1)
+            if candidate.remedy.name == "persistent":
+                tried = self._started_anew(candidate)
+            else:
+                tried = self._one((candidate,), num_left=len(waiting) + 1)
             self._add(tried)
             if tried.outcome == "gain" and tried.gain is not None:
                 gained.append((candidate, tried.gain.median))
@@ -219,7 +225,8 @@ class Trying:
         self._start_s = usual.start(self._end_s)
         usual.ask(Begin(), dict[str, Any], self._end_s)
         first = usual.timed(self._size, window_s=WINDOW_S, num_warmup=3, deadline_s=self._left_s())
-        assert first.step_s is not None
+        if first.step_s is None:
+            raise Refused("no step was timed")
         self._step_s = first.step_s.median
         self._check_time()
         self._usual = usual
@@ -259,7 +266,12 @@ class Trying:
         if waits:
             numbers += [n for n in worker_numbers(used.cores_at_start) if n != used.num_workers]
         limit_s = min(DRAIN_S, DRAIN_SHARE * self._remedies.budget_s)
-        drain = Drain(num_workers=tuple(numbers), batch_size=self._size, limit_s=limit_s)
+        drain = Drain(
+            num_workers=tuple(numbers),
+            batch_size=self._size,
+            limit_s=limit_s,
+            restarted=used.num_workers if restarts else 0,
+        )
         self._display.note("reading from the loader alone")
         try:
             return tuple(usual.ask(drain, list[Ceiling], self._end_s))
@@ -308,6 +320,26 @@ class Trying:
                     gain = each.bound.factor - 1
                     reason += f"at most {gain:.1%}" if gain > 0 else "nothing"
                     self._add(self._as_tried((each,), "not tried", reason=reason))
+
+    def _started_anew(self, candidate: Candidate) -> TriedRemedy:
+        """Workers that persist: no window shows them, for none begins an epoch.
+
+        An epoch's steps and the start of its workers, anew over persistent, as they were timed.
+        """
+        known = self._known
+        assert known is not None
+        found, epoch_s = restarts_of(known), epoch_of(known)
+        assert epoch_s is not None
+        anew = spread_of([epoch_s + start_s for start_s in found.starts_s])
+        kept = spread_of([epoch_s + start_s for start_s in found.persistent_s])
+        assert anew is not None
+        assert kept is not None
+        gain = ratio_of(anew, kept)
+        numbers = NumbersChecked(reason="no step changes")
+        reason = "by the start of its workers, timed apart from the steps of an epoch"
+        return self._as_tried(
+            (candidate,), outcome_of(gain), gain=gain, numbers=numbers, reason=reason
+        )
 
     def _one(self, what: Sequence[Candidate], *, num_left: int, anew: bool = False) -> TriedRemedy:
         """Tries one, or two together.

@@ -75,7 +75,8 @@ class TestBounds:
         assert candidates(of, ("amp",))[0].bound.factor == pytest.approx(1.25)
 
     def test_workers_that_start_once_in_a_long_epoch_gain_nothing(self):
-        ceilings = (Ceiling(num_workers=2, samples_per_s=100.0, start_s=0.5),)
+        starts = {"starts_s": (0.4, 0.5, 0.6), "persistent_s": (0.01,)}
+        ceilings = (Ceiling(num_workers=2, samples_per_s=100.0, **starts),)
         of = known(num_workers=2, samples_per_s=100.0, samples_per_epoch=100_000, ceilings=ceilings)
         assert tried(of, "persistent") == []
         of = of._replace(samples_per_epoch=200)

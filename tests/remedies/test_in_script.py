@@ -99,7 +99,13 @@ class TestDrained:
         loader = DataLoader(DATA, batch_size=2)
         (found,) = drained.drained(loader, Drain(num_workers=(0,), batch_size=4, limit_s=0.01))
         assert found.samples_per_s > 0
-        assert found.start_s > 0
+        assert found.starts_s == ()
+
+    def test_workers_that_persist_start_sooner(self):
+        asked = Drain(num_workers=(1,), batch_size=4, limit_s=0.01, restarted=1)
+        (found,) = drained.drained(DataLoader(DATA, batch_size=2, num_workers=1), asked)
+        assert len(found.starts_s) == len(found.persistent_s) == drained.STARTS
+        assert min(found.persistent_s) < max(found.starts_s)
 
     def test_a_data_set_that_raises_is_the_reason(self):
         class Broken(TensorDataset):

@@ -82,7 +82,7 @@ def test_ctrl_c_keeps_the_answer_and_what_was_tried(tmp_path):
         "run", "--no-profile", "--sizes", "16", "--budget", "20s", "-o", "out",
         "--try", "amp", script, folder=tmp_path,
     )  # fmt: skip
-    started.wait_for(lambda: (tmp_path / "out/remedies.json").exists(), "remedies are tried")
+    started.wait_for((tmp_path / "out/remedies.json").exists, "remedies are tried")
     started.press_ctrl_c()
     result = started.finish()
     assert result.code == 130, result

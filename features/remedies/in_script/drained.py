@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -18,6 +19,9 @@ from ..settings import Drain
 
 LEAST_BATCHES = 3
 """Batches after the first that are read at the least."""
+LATE = 4.0
+"""One number of workers takes at most so many times what is asked, where batches come slowly."""
+STARTS = 3
 
 
 def drained(loader: DataLoader[Any] | None, asked: Drain) -> list[Ceiling]:
@@ -55,20 +59,25 @@ def one(loader: DataLoader[Any] | None, number: int, asked: Drain) -> Ceiling:
     """One number of workers. What the loader raises is the reason."""
     if loader is None:
         return Ceiling(num_workers=number, reason="the script let its loader go")
-    twin = None
     try:
-        twin = twin_of(loader, number, asked.batch_size)
-        return read(twin, number, asked)
+        found = read(loader, number, asked)
+        if number and number == asked.restarted:
+            found = msgspec.structs.replace(
+                found,
+                starts_s=starts(loader, number, asked, persistent=False),
+                persistent_s=starts(loader, number, asked, persistent=True),
+            )
     except Exception as error:  # noqa: BLE001  whatever the data set raises
         words = (str(error).strip().splitlines() or [""])[-1]
         return Ceiling(num_workers=number, reason=f"{type(error).__name__}: {words}")
-    finally:
-        if twin is not None:
-            stop(twin)
+    return found
 
 
-def twin_of(loader: DataLoader[Any], number: int, batch_size: int) -> DataLoader[Any]:
-    """A loader of the same samples, in batches of this size."""
+@contextlib.contextmanager
+def twin_of(
+    loader: DataLoader[Any], number: int, batch_size: int, *, persistent: bool
+) -> Iterator[DataLoader[Any]]:
+    """A loader of the same samples, in batches of this size, whose workers end with it."""
     dataset: Any = loader.dataset
     if isinstance(dataset, CycledDataset):
         dataset = dataset.dataset
@@ -81,53 +90,63 @@ def twin_of(loader: DataLoader[Any], number: int, batch_size: int) -> DataLoader
         "timeout": loader.timeout if number else 0,
     }
     if number:
-        options["persistent_workers"] = True
+        options["persistent_workers"] = persistent
         options["multiprocessing_context"] = loader.multiprocessing_context
         options["prefetch_factor"] = loader.prefetch_factor
     if not isinstance(dataset, IterableDataset):
-        generator = torch.Generator()
-        options["sampler"] = RandomSampler(dataset, generator=generator)
-    return DataLoader(dataset, **options)
+        options["sampler"] = RandomSampler(dataset, generator=torch.Generator())
+    twin: DataLoader[Any] = DataLoader(dataset, **options)
+    try:
+        yield twin
+    finally:
+        stop(twin._iterator)
 
 
-def read(twin: DataLoader[Any], number: int, asked: Drain) -> Ceiling:
+def read(loader: DataLoader[Any], number: int, asked: Drain) -> Ceiling:
     """Batches for as long as is asked, over as many epochs as that takes."""
-    started_s = time.perf_counter()
-    iterator = iter(twin)
-    batch = next(iterator, None)
-    first_s = time.perf_counter()
-    if batch is None:
-        return Ceiling(num_workers=number, reason="it gave no batch")
-    again_s = None
-    num_ready = number * QUEUED  # made while the first came
-    num_batches, spent_s = -num_ready, 0.0
-    while spent_s < asked.limit_s or num_batches < max(LEAST_BATCHES, 2 * number):
-        begun_s = time.perf_counter()
-        batch = next(iterator, None)
-        if batch is not None:
-            num_batches += 1
-            spent_s += time.perf_counter() - begun_s if num_batches > 0 else 0.0
-            if time.perf_counter() - started_s > 4 * asked.limit_s and num_batches > 0:
+    with twin_of(loader, number, asked.batch_size, persistent=True) as twin:
+        started_s = time.perf_counter()
+        num_batches, spent_s = -number * QUEUED, 0.0  # made while the first came
+        while _wants_more(num_batches, spent_s, number, asked.limit_s):
+            iterator = iter(twin)
+            if next(iterator, None) is None:
+                return Ceiling(num_workers=number, reason="it gave no batch")
+            while _wants_more(num_batches, spent_s, number, asked.limit_s):
+                begun_s = time.perf_counter()
+                if next(iterator, None) is None:
+                    break
+                num_batches += 1
+                spent_s += time.perf_counter() - begun_s if num_batches > 0 else 0.0
+                if num_batches > 0 and time.perf_counter() - started_s > LATE * asked.limit_s:
+                    break
+            if time.perf_counter() - started_s > LATE * asked.limit_s:
                 break
-            continue
-        iterator = iter(twin)
-        batch = next(iterator, None)
-        if number:
-            again_s = time.perf_counter() - begun_s
-        if batch is None or time.perf_counter() - started_s > 4 * asked.limit_s:
-            break
-    rate = num_batches * asked.batch_size / spent_s if num_batches > 0 and spent_s > 0 else None
-    return Ceiling(
-        num_workers=number,
-        samples_per_s=rate,
-        start_s=first_s - started_s,
-        again_s=again_s,
-        reason="" if rate is not None else "an epoch has too few batches to time them",
-    )
+    if num_batches <= 0 or spent_s <= 0:
+        return Ceiling(num_workers=number, reason="its batches came too slowly to time them")
+    return Ceiling(num_workers=number, samples_per_s=num_batches * asked.batch_size / spent_s)
 
 
-def stop(twin: DataLoader[Any]) -> None:
-    """Ends its workers."""
-    iterator: Any = twin._iterator
-    if iterator is not None and hasattr(iterator, "_shutdown_workers"):
+def _wants_more(num_batches: int, spent_s: float, number: int, limit_s: float) -> bool:
+    return spent_s < limit_s or num_batches < max(LEAST_BATCHES, 2 * number)
+
+
+def starts(
+    loader: DataLoader[Any], number: int, asked: Drain, *, persistent: bool
+) -> tuple[float, ...]:
+    """Seconds to the first batch of an epoch; of workers that persist, after they started once."""
+    taken_s: list[float] = []
+    with twin_of(loader, number, asked.batch_size, persistent=persistent) as twin:
+        for _ in range(STARTS + persistent):
+            begun_s = time.perf_counter()
+            iterator = iter(twin)
+            next(iterator, None)
+            taken_s.append(time.perf_counter() - begun_s)
+            if not persistent:
+                stop(iterator)
+    return tuple(taken_s[int(persistent) :])
+
+
+def stop(iterator: Any) -> None:
+    """Ends the workers of an iterator, if it has any."""
+    if hasattr(iterator, "_shutdown_workers"):
         iterator._shutdown_workers()
