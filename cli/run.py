@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 SECTIONS = {
-    "What to find": ("goal", "sizes", "keep_effective_batch", "tried", "dry_run"),
+    "What to find": ("goal", "sizes", "tried", "dry_run"),
     "Limits": ("budget", "max_batch", "memory_limit"),
     "Which device": ("device", "gpus", "nproc_per_node"),
     "What to keep": ("output", "resume", "as_json", "verbose"),
@@ -39,7 +39,10 @@ SECTIONS = {
 }
 """Options that `--help` shows, by title: those that most people use."""
 MORE = {
-    "What to find": ("tolerance", "start", "multiple_of", "worst_case"),
+    "What to find": (
+        *("tolerance", "start", "multiple_of", "worst_case"),
+        "keep_effective_batch",
+    ),
     "Limits": ("memory_margin", "timeout"),
     "Which device": ("engine", "gres", "slurm_options", "time_limit"),
     "What to keep": ("no_profile", "profile_schedule", "stacks", "quiet", "debug"),

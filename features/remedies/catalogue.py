@@ -16,7 +16,7 @@ from .settings import Settings, UsedAlready
 
 Group = Literal["input", "precision", "host", "memory"]
 
-ORDER: dict[Limit, tuple[Group, ...]] = {
+GROUPS_FIRST: dict[Limit, tuple[Group, ...]] = {
     "input": ("input", "host", "precision", "memory"),
     "host": ("host", "precision", "input", "memory"),
     "synchronisation": ("host", "precision", "input", "memory"),
@@ -150,8 +150,8 @@ def of_workers(known: Known, settings: Settings) -> Bound:
         return wait
     return Bound(
         most,
-        f"the loader alone gives at most {rate:,.0f} samples/s with "
-        f"{settings.num_workers} workers, and now {known.samples_per_s:,.0f} arrive",
+        f"the loader alone gives at most {rate:,.0f} samples/s with that, and now "
+        f"{known.samples_per_s:,.0f} arrive",
     )
 
 
@@ -356,7 +356,7 @@ def _threads_code(_: Known, settings: Settings) -> tuple[str, ...]:
     return (f"torch.set_num_threads({settings.threads})  # or OMP_NUM_THREADS={settings.threads}",)
 
 
-REMEDIES: tuple[Remedy, ...] = (
+EVERY_REMEDY: tuple[Remedy, ...] = (
     Remedy(
         name="workers",
         group="input",
@@ -592,7 +592,7 @@ PLAUSIBLE: dict[Limit, tuple[str, ...]] = {
 }
 """Remedies that a verdict makes plausible; of these the answer names the command."""
 
-NAMES: tuple[str, ...] = tuple(remedy.name for remedy in REMEDIES)
+REMEDY_NAMES: tuple[str, ...] = tuple(remedy.name for remedy in EVERY_REMEDY)
 ALL = "all"
 
 
@@ -601,8 +601,8 @@ def candidates(known: Known, names: Sequence[str]) -> list[Candidate]:
 
     By the bound; where nothing bounds them, those that fit the limit of the step come first.
     """
-    order = ORDER.get(known.limit, USUAL_ORDER)
-    wanted = [remedy for remedy in REMEDIES if ALL in names or remedy.name in names]
+    order = GROUPS_FIRST.get(known.limit, USUAL_ORDER)
+    wanted = [remedy for remedy in EVERY_REMEDY if ALL in names or remedy.name in names]
     found = [
         Candidate(remedy, settings, remedy.bound(known, settings))
         for remedy in wanted

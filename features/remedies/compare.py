@@ -20,9 +20,9 @@ from ...spread import student
 from .catalogue import LEAST_GAIN
 from .records import Outcome
 
-USUAL, REMEDY = 1, 2
+AS_IT_IS, WITH_REMEDY = 1, 2
 """The sides, where the core's comparison has sizes."""
-LEAST_ROUNDS = 5
+ROUNDS_TO_CLAIM = 5
 """With fewer nothing is said: what one process met in one turn would decide."""
 LOOKS = (6, 9)
 """Rounds after which it is asked whether they are enough. Each look more is one more chance to be
@@ -30,7 +30,7 @@ wrong."""
 MOST_ROUNDS = 12
 WORTH_IT = 1.05
 """What surely gains less counts as no gain."""
-PRECISE = 0.01
+PRECISE_RATIO = 0.01
 """Half-width of the ratio's interval at which no further round is made."""
 
 
@@ -70,7 +70,7 @@ def _readings(turn: Turn) -> list[Reading]:
 
 def ratio(turns: Sequence[Turn], wander: Wander, confidence: float) -> Spread | None:
     """Throughput with the remedy over that without; `None` where a side has no reading."""
-    return speeds(turns, wander).compare(REMEDY, USUAL, confidence)
+    return speeds(turns, wander).compare(WITH_REMEDY, AS_IT_IS, confidence)
 
 
 def rates_of(turns: Sequence[Turn]) -> tuple[tuple[float, float], ...]:
@@ -81,7 +81,9 @@ def rates_of(turns: Sequence[Turn]) -> tuple[tuple[float, float], ...]:
         if turn.round is not None and rate is not None:
             rounds.setdefault(turn.round, {})[turn.side] = rate.median
     return tuple(
-        (sides[USUAL], sides[REMEDY]) for sides in rounds.values() if {USUAL, REMEDY} <= set(sides)
+        (sides[AS_IT_IS], sides[WITH_REMEDY])
+        for sides in rounds.values()
+        if {AS_IT_IS, WITH_REMEDY} <= set(sides)
     )
 
 
@@ -93,7 +95,7 @@ def is_enough(turns: Sequence[Turn], wander: Wander) -> bool:
         return True
     if num_rounds not in LOOKS or sure is None:
         return False
-    return said(turns, wander) in ("gain", "slower") or sure.relative_half_width <= PRECISE
+    return said(turns, wander) in ("gain", "slower") or sure.relative_half_width <= PRECISE_RATIO
 
 
 def said(turns: Sequence[Turn], wander: Wander) -> Outcome:
@@ -110,7 +112,7 @@ def said(turns: Sequence[Turn], wander: Wander) -> Outcome:
     logs = [log(remedy / usual) for usual, remedy in rates_of(turns)]
     if outcome not in ("gain", "slower") or not logs:
         return outcome
-    if len(logs) < LEAST_ROUNDS:
+    if len(logs) < ROUNDS_TO_CLAIM:
         return "cannot tell"
     half = student(len(logs) - 1, SURE) * stdev(logs) / sqrt(len(logs))
     return outcome if abs(fmean(logs)) > half else "cannot tell"

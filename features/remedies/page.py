@@ -13,10 +13,10 @@ from .records import NumbersChecked, Outcome, Remedies, TriedRemedy
 COLUMNS = (
     Column(title="remedy", left=True),
     Column(title="gain", left=True),
-    Column(title="peak memory", left=True),
+    Column(title="peak", left=True),
     Column(title="loss", left=True),
 )
-ORDER: tuple[Outcome, ...] = (
+OUTCOME_ORDER: tuple[Outcome, ...] = (
     "gain",
     "no gain",
     "cannot tell",
@@ -58,7 +58,7 @@ def in_order(remedies: Remedies) -> list[TriedRemedy]:
     return sorted(
         remedies.tried,
         key=lambda each: (
-            ORDER.index(each.outcome),
+            OUTCOME_ORDER.index(each.outcome),
             -(each.gain.median if each.gain is not None else 0.0),
         ),
     )
@@ -103,7 +103,9 @@ def memory_text(tried: TriedRemedy) -> str:
         return "-"
     if abs(peak - usual) <= SAME_MEMORY * usual:
         return format_bytes(peak)
-    return f"{format_bytes(usual)} → {format_bytes(peak)}"
+    before, after = format_bytes(usual), format_bytes(peak)
+    number, _, unit = before.partition(" ")
+    return f"{number if after.endswith(f' {unit}') else before} → {after}"
 
 
 def loss_text(numbers: NumbersChecked) -> str:
@@ -112,7 +114,7 @@ def loss_text(numbers: NumbersChecked) -> str:
         return "not finite"
     if numbers.reason or numbers.loss is None:
         return "-"
-    return "the same" if numbers.loss <= SAME else f"differs {small_share(numbers.loss)}"
+    return "the same" if numbers.loss <= SAME else f"{small_share(numbers.loss)} off"
 
 
 def numbers_text(numbers: NumbersChecked) -> str:

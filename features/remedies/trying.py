@@ -28,9 +28,9 @@ from ...spread import ratio_of, spread_of
 from . import store
 from .catalogue import (
     ALL,
+    EVERY_REMEDY,
     LEAST_GAIN,
-    NAMES,
-    REMEDIES,
+    REMEDY_NAMES,
     Candidate,
     Known,
     candidates,
@@ -42,10 +42,10 @@ from .catalogue import (
 )
 from .checked import checked
 from .compare import (
-    LEAST_ROUNDS,
+    AS_IT_IS,
     LOOKS,
-    REMEDY,
-    USUAL,
+    ROUNDS_TO_CLAIM,
+    WITH_REMEDY,
     Turn,
     is_enough,
     outcome_of,
@@ -57,7 +57,7 @@ from .processes import ChangedWorkers, Process, Refused
 from .records import Ceiling, NumbersChecked, Outcome, Remedies, TriedRemedy
 from .settings import Begin, Drain, Facts, Kept, Settings, UsedAlready, Watched
 
-SHARE = 3.0
+TRYING_SHARE = 3.0
 """Trying takes up to so many times the budget of the run, which with the run itself makes four."""
 WINDOW_S, LONGEST_WINDOW_S = 0.5, 5.0
 STEPS_A_WINDOW = 6
@@ -67,13 +67,13 @@ LATEST = 2.5
 DRAIN_S, DRAIN_SHARE = 1.0, 0.03
 """The loader alone is read for so long with each number of workers, at most this share of the
 time."""
-BEYOND = 1.1
+BEYOND_BOUND = 1.1
 """A bound is measured too: a gain may surely exceed it by so much."""
 INPUT_MATTERS = 0.02
 """Share of a step from which on its wait for the loader is looked into."""
-ROOM = 1.25
+ROOM_FOR_TWO = 1.25
 """Memory for a second process beside the first: so many times its peak."""
-LATE = (
+IN_FORCE_LATE = (
     "threads",
     "autocast",
     "tf32",
@@ -96,10 +96,10 @@ def names_of(text: str) -> tuple[str, ...]:
         UsageError: one of them is unknown, or there is none.
     """
     names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-    unknown = [name for name in names if name not in (ALL, *NAMES)]
+    unknown = [name for name in names if name not in (ALL, *REMEDY_NAMES)]
     if unknown or not names:
         what = f"{unknown[0]!r} is no remedy" if unknown else "no remedy is named"
-        raise UsageError(f"--try: {what}.", f"Take {ALL}, or some of {', '.join(NAMES)}.")
+        raise UsageError(f"--try: {what}.", f"Take {ALL}, or some of {', '.join(REMEDY_NAMES)}.")
     return names
 
 
@@ -152,7 +152,7 @@ class Trying:
         self._options, self._record, self._advice = options, record, advice
         self._folder, self._names, self._display = result.folder, names, display
         self._begun_s = time.monotonic()
-        budget_s = SHARE * record.goal.budget_s
+        budget_s = TRYING_SHARE * record.goal.budget_s
         self._end_s = self._begun_s + budget_s
         chosen = advice.recommended
         size = 1 if chosen is None else chosen.batch_size
@@ -247,10 +247,11 @@ class Trying:
         if self._left_s() >= wanted_s:
             return
         budget_s = self._record.goal.budget_s
-        enough_s = budget_s + (wanted_s - self._left_s()) / SHARE
+        enough_s = budget_s + (wanted_s - self._left_s()) / TRYING_SHARE
         raise RunError(
             f"one comparison takes about {wanted_s:.0f} s, and {self._left_s():.0f} s are left of "
-            f"the {SHARE * budget_s:.0f} s for remedies; --budget {enough_s + 1:.0f}s is enough."
+            f"the {TRYING_SHARE * budget_s:.0f} s for remedies; --budget {enough_s + 1:.0f}s is "
+            "enough."
         )
 
     def _ceilings(self, usual: Process, used: UsedAlready) -> tuple[Ceiling, ...]:
@@ -302,7 +303,7 @@ class Trying:
         """Remedies in use, those that do not apply, and those that cannot help by their bound."""
         known = self._known
         assert known is not None
-        for remedy in REMEDIES:
+        for remedy in EVERY_REMEDY:
             if ALL not in self._names and remedy.name not in self._names:
                 continue
             mine = [each for each in found if each.remedy is remedy]
@@ -395,7 +396,7 @@ class Trying:
             if number and time.monotonic() + 2 * self._turn_s > until_s:
                 break
             number += 1
-            sides = [(USUAL, usual), (REMEDY, process)]
+            sides = [(AS_IT_IS, usual), (WITH_REMEDY, process)]
             for side, each in sides if number % 2 else reversed(sides):
                 turns.append(Turn(side, each.number, number, self._window(each)))
         return _Measured(turns, self._usual_kept, process.ask(Watched(), Kept, until_s + 10))
@@ -405,22 +406,22 @@ class Trying:
         turns: list[Turn] = []
         kept: dict[int, Kept] = {}
         third_s = (until_s - time.monotonic()) / 3
-        for side in (USUAL, REMEDY, USUAL):
+        for side in (AS_IT_IS, WITH_REMEDY, AS_IT_IS):
             if self._usual is not None:
                 self._end(self._usual)
                 self._usual = None
-            each = process if side == REMEDY else self._process(Settings())
+            each = process if side == WITH_REMEDY else self._process(Settings())
             ends_s = time.monotonic() + third_s
             each.start(ends_s)
             each.ask(Begin(), dict[str, Any], ends_s)
             self._warm(each, ends_s)
-            for _ in range(LEAST_ROUNDS):
+            for _ in range(ROUNDS_TO_CLAIM):
                 turns.append(Turn(side, each.number, None, self._window(each)))
                 if time.monotonic() > ends_s:
                     break
             kept[side] = each.ask(Watched(), Kept, ends_s + 10)
             self._end(each)
-        return _Measured(turns, kept.get(USUAL), kept.get(REMEDY))
+        return _Measured(turns, kept.get(AS_IT_IS), kept.get(WITH_REMEDY))
 
     def _judged(
         self, what: Sequence[Candidate], settings: Settings, measured: _Measured
@@ -434,7 +435,7 @@ class Trying:
         numbers = NO_NUMBERS
         assert self._known is not None
         if measured.usual is not None and measured.remedy is not None:
-            late = any(name in settings.changes for name in LATE)
+            late = any(name in settings.changes for name in IN_FORCE_LATE)
             numbers = checked(
                 measured.usual,
                 measured.remedy,
@@ -443,9 +444,9 @@ class Trying:
             )
         outcome, reason = said(turns, self._wander), ""
         num_rounds = len(rates_of(turns))
-        if outcome == "cannot tell" and 0 < num_rounds < LEAST_ROUNDS:
+        if outcome == "cannot tell" and 0 < num_rounds < ROUNDS_TO_CLAIM:
             reason = f"there was time for {plural(num_rounds, 'round')} only"
-        if outcome == "gain" and len(what) == 1 and sure.low > BEYOND * what[0].bound.factor:
+        if outcome == "gain" and len(what) == 1 and sure.low > BEYOND_BOUND * what[0].bound.factor:
             outcome = "cannot tell"
             reason = "it seems to gain more than it can, so that something else changed meanwhile"
         if not numbers.finite:
@@ -460,8 +461,8 @@ class Trying:
             outcome,
             gain=ratio(turns, self._wander, SURE),
             rates=rates_of(turns),
-            peak_bytes=_peak(turns, REMEDY),
-            usual_bytes=_peak(turns, USUAL),
+            peak_bytes=_peak(turns, WITH_REMEDY),
+            usual_bytes=_peak(turns, AS_IT_IS),
             numbers=numbers,
             reason=reason,
         )
@@ -538,8 +539,8 @@ class Trying:
         if device.kind == "cpu":
             available = host.available_bytes()
             peak = share * device.capacity_bytes
-            return available is None or available[0] >= ROOM * peak
-        return (1 + ROOM) * share <= 1
+            return available is None or available[0] >= ROOM_FOR_TWO * peak
+        return (1 + ROOM_FOR_TWO) * share <= 1
 
     # time ------------------------------------------------------------------------------------
 
@@ -593,7 +594,7 @@ class Trying:
         rates = [
             turn.trial.samples_per_s.median
             for turn in turns
-            if turn.side == USUAL and turn.trial.samples_per_s is not None
+            if turn.side == AS_IT_IS and turn.trial.samples_per_s is not None
         ]
         middle: Spread | None = spread_of(rates)
         if middle is not None:

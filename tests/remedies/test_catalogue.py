@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from batchadvisor.features.remedies.catalogue import (
     ALL,
+    EVERY_REMEDY,
     LEAST_GAIN,
-    NAMES,
-    REMEDIES,
+    REMEDY_NAMES,
     Known,
     candidates,
     together,
@@ -29,7 +29,7 @@ def tried(of, *names):
 
 
 def named(name):
-    return next(remedy for remedy in REMEDIES if remedy.name == name)
+    return next(remedy for remedy in EVERY_REMEDY if remedy.name == name)
 
 
 class TestBounds:
@@ -113,8 +113,8 @@ class TestConditions:
         assert named(name).refused(of)
 
     def test_names_are_their_own(self):
-        assert len(set(NAMES)) == len(NAMES)
-        assert ALL not in NAMES
+        assert len(set(REMEDY_NAMES)) == len(REMEDY_NAMES)
+        assert ALL not in REMEDY_NAMES
 
 
 class TestOrder:

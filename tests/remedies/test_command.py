@@ -3,7 +3,7 @@
 import pytest
 from batchadvisor.cli.run import run
 from batchadvisor.errors import UsageError
-from batchadvisor.features.remedies.catalogue import NAMES, PLAUSIBLE, plausible
+from batchadvisor.features.remedies.catalogue import PLAUSIBLE, REMEDY_NAMES, plausible
 from batchadvisor.features.remedies.command import check
 from batchadvisor.features.remedies.trying import names_of
 from batchadvisor.session.setup.options import RunOptions
@@ -23,10 +23,10 @@ class TestNames:
     def test_an_unknown_one_lists_them_all(self, text):
         with pytest.raises(UsageError) as raised:
             names_of(text)
-        assert all(name in str(raised.value) for name in ("all", *NAMES))
+        assert all(name in str(raised.value) for name in ("all", *REMEDY_NAMES))
 
     def test_verdicts_name_remedies_that_there_are(self):
-        assert {name for names in PLAUSIBLE.values() for name in names} <= set(NAMES)
+        assert {name for names in PLAUSIBLE.values() for name in names} <= set(REMEDY_NAMES)
         assert plausible("cannot tell") == ""
 
 

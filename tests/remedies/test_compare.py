@@ -6,10 +6,10 @@ from math import exp
 import pytest
 from batchadvisor.advisor.measured.speeds import OF_A_CPU, SURE
 from batchadvisor.features.remedies.compare import (
+    AS_IT_IS,
     LOOKS,
     MOST_ROUNDS,
-    REMEDY,
-    USUAL,
+    WITH_REMEDY,
     Turn,
     is_enough,
     rates_of,
@@ -40,7 +40,7 @@ def rounds(gain, num_rounds, noise, seed=0, *, drift=0.0):
     turns = []
     for number in range(1, num_rounds + 1):
         machine = exp(rng.gauss(0, drift))
-        for side, factor in ((USUAL, 1.0), (REMEDY, gain)):
+        for side, factor in ((AS_IT_IS, 1.0), (WITH_REMEDY, gain)):
             rate = 100 * factor * machine * exp(rng.gauss(0, noise))
             turns.append(Turn(side, side, number, window(rate)))
     return turns
@@ -83,14 +83,16 @@ def test_it_ends_whatever_the_noise():
 
 
 def test_one_side_alone_says_nothing():
-    turns = [turn for turn in rounds(1.6, 4, noise=0.01) if turn.side == USUAL]
+    turns = [turn for turn in rounds(1.6, 4, noise=0.01) if turn.side == AS_IT_IS]
     assert ratio(turns, OF_A_CPU, SURE) is None
 
 
 def test_processes_one_after_the_other_are_compared_by_their_windows():
     turns = [
         Turn(side, number, None, window(rate))
-        for number, (side, rate) in enumerate(((USUAL, 100), (REMEDY, 300), (USUAL, 102)))
+        for number, (side, rate) in enumerate(
+            ((AS_IT_IS, 100), (WITH_REMEDY, 300), (AS_IT_IS, 102))
+        )
         for _ in range(4)
     ]
     found = ratio(turns, OF_A_CPU, SURE)

@@ -89,7 +89,7 @@ class TestNumbers:
         layer(torch.ones(1, 10)).sum().backward()
         whole = memoryview(numbers.sampled(list(layer.parameters()))).cast("f")
         assert len(whole) == 110
-        monkeypatch.setattr(numbers, "MOST_ELEMENTS", 11)
+        monkeypatch.setattr(numbers, "SAMPLED_ELEMENTS", 11)
         few = memoryview(numbers.sampled(list(layer.parameters()))).cast("f")
         assert len(few) == 11
 

@@ -19,7 +19,7 @@ from ..settings import Drain
 
 LEAST_BATCHES = 3
 """Batches after the first that are read at the least."""
-LATE = 4.0
+SLOW_FACTOR = 4.0
 """One number of workers takes at most so many times what is asked, where batches come slowly."""
 STARTS = 3
 
@@ -105,7 +105,7 @@ def twin_of(
 def read(loader: DataLoader[Any], number: int, asked: Drain) -> Ceiling:
     """Batches for as long as is asked, over as many epochs as that takes."""
     with twin_of(loader, number, asked.batch_size, persistent=True) as twin:
-        started_s = time.perf_counter()
+        ends_s = time.perf_counter() + SLOW_FACTOR * asked.limit_s
         num_batches, spent_s = -number * QUEUED, 0.0  # made while the first came
         while _wants_more(num_batches, spent_s, number, asked.limit_s):
             iterator = iter(twin)
@@ -117,9 +117,9 @@ def read(loader: DataLoader[Any], number: int, asked: Drain) -> Ceiling:
                     break
                 num_batches += 1
                 spent_s += time.perf_counter() - begun_s if num_batches > 0 else 0.0
-                if num_batches > 0 and time.perf_counter() - started_s > LATE * asked.limit_s:
+                if num_batches > 0 and time.perf_counter() > ends_s:
                     break
-            if time.perf_counter() - started_s > LATE * asked.limit_s:
+            if time.perf_counter() > ends_s:
                 break
     if num_batches <= 0 or spent_s <= 0:
         return Ceiling(num_workers=number, reason="its batches came too slowly to time them")

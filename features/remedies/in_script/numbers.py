@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 6
 """Batches whose numbers are kept, before what needs a model is in force, and again after."""
-MOST_ELEMENTS = 65_536
+SAMPLED_ELEMENTS = 65_536
 """Elements of all gradients together that are kept of a step."""
 MOST_DIGESTED = 1 << 22
 """Bytes of a batch that are looked at."""
@@ -186,7 +186,7 @@ def digest_of(batch: Any) -> int:
 def sampled(parameters: Sequence[torch.Tensor]) -> bytes:
     """Elements of the gradients, evenly over all, as float32."""
     total = sum(parameter.numel() for parameter in parameters)
-    stride = max(1, -(-total // MOST_ELEMENTS))
+    stride = max(1, -(-total // SAMPLED_ELEMENTS))
     parts = [
         (
             parameter.grad.detach().flatten()[::stride].float().cpu()
