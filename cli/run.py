@@ -244,6 +244,8 @@ def _start(
     from ..session.engines.cluster import check_without_engine
     from ..session.workers import ranks
 
+    if options["tried"]:
+        _remedies().check(run_options())
     if options["engine"] is not None:
         sys.exit(_on_a_cluster(run_options(), options))
     check_without_engine(options["gres"], options["slurm_options"], options["time_limit"])

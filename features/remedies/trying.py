@@ -103,16 +103,20 @@ def names_of(text: str) -> tuple[str, ...]:
     return names
 
 
+SEVERAL_RANKS = "several ranks run in lock-step, and two jobs of them would share their devices"
+NO_LOADER = "the sizes do not reach this script through a DataLoader"
+
+
 def why_not(options: RunOptions) -> str:
     """Why remedies cannot be tried of such a run; empty if they can."""
     if options.num_ranks is not None or options.launcher:
-        return "several ranks run in lock-step, and two jobs of them would share their devices"
+        return SEVERAL_RANKS
     if options.gpus is not None or "," in options.device:
         return "several devices are probed at once"
     if options.dry_run:
         return "a dry run measures nothing"
     if not options.traits.steers_loader:
-        return "the sizes do not reach this script through a DataLoader"
+        return NO_LOADER
     return ""
 
 
@@ -198,6 +202,11 @@ class Trying:
     def _try_all(self) -> None:
         if self._advice.recommended is None:
             raise RunError("no size was recommended, so that there is none to try remedies at.")
+        record = self._record
+        if record.distribution is not None:
+            raise RunError(f"{SEVERAL_RANKS}.")
+        if record.discovery is None or not record.discovery.traits.steers_loader:
+            raise RunError(f"{NO_LOADER}.")
         self._store = RunStore(self._folder)
         self._look()
         assert self._known is not None
