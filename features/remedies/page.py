@@ -156,10 +156,11 @@ def notes_of(remedies: Remedies) -> list[str]:
         elif tried.outcome in ("failed", "wrong numbers"):
             notes.append(f"{tried.change}: {tried.outcome}: {tried.reason}.")
     for outcome, words in (("in use", "In use already"), ("not tried", "Not tried")):
-        of_it = [each for each in remedies.tried if each.outcome == outcome]
-        if of_it:
-            said = "; ".join(f"{each.change} ({each.reason})" for each in of_it)
-            notes.append(f"{words}: {said}.")
+        reasons: dict[str, list[str]] = {}
+        for each in remedies.tried:
+            if each.outcome == outcome:
+                reasons.setdefault(each.reason, []).append(each.change)
+        notes += [f"{words}: {', '.join(names)}: {why}." for why, names in reasons.items()]
     notes += ceilings_text(remedies)
     apart = [each.numbers for each in remedies.tried if each.numbers.num_steps]
     if apart:

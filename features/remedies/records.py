@@ -37,7 +37,7 @@ class Ceiling(Record, frozen=True, kw_only=True):
 
 
 class NumbersChecked(Record, frozen=True, kw_only=True):
-    """The same batches with and without a remedy.
+    """How the numbers of the same batches differ with a remedy.
 
     Attributes:
         num_steps: batches that both trained on.

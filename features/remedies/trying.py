@@ -103,20 +103,20 @@ def names_of(text: str) -> tuple[str, ...]:
     return names
 
 
-SEVERAL_RANKS = "several ranks run in lock-step, and two jobs of them would share their devices"
-NO_LOADER = "the sizes do not reach this script through a DataLoader"
+RANKS_REFUSED = "several ranks run in lock-step, and two jobs of them would share their devices"
+NO_LOADER_STEERED = "the sizes do not reach this script through a DataLoader"
 
 
 def why_not(options: RunOptions) -> str:
     """Why remedies cannot be tried of such a run; empty if they can."""
     if options.num_ranks is not None or options.launcher:
-        return SEVERAL_RANKS
+        return RANKS_REFUSED
     if options.gpus is not None or "," in options.device:
         return "several devices are probed at once"
     if options.dry_run:
         return "a dry run measures nothing"
     if not options.traits.steers_loader:
-        return NO_LOADER
+        return NO_LOADER_STEERED
     return ""
 
 
@@ -204,9 +204,9 @@ class Trying:
             raise RunError("no size was recommended, so that there is none to try remedies at.")
         record = self._record
         if record.distribution is not None:
-            raise RunError(f"{SEVERAL_RANKS}.")
+            raise RunError(f"{RANKS_REFUSED}.")
         if record.discovery is None or not record.discovery.traits.steers_loader:
-            raise RunError(f"{NO_LOADER}.")
+            raise RunError(f"{NO_LOADER_STEERED}.")
         self._store = RunStore(self._folder)
         self._look()
         assert self._known is not None
@@ -500,7 +500,7 @@ class Trying:
     def _best_of_each(
         self, gained: Sequence[tuple[Candidate, float]]
     ) -> list[tuple[Candidate, float]]:
-        """Of several settings of one remedy the best."""
+        """The best of several settings of one remedy."""
         best: dict[str, tuple[Candidate, float]] = {}
         for candidate, gain in gained:
             name = candidate.remedy.name

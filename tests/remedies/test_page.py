@@ -89,8 +89,8 @@ class TestTable:
     @pytest.mark.parametrize(
         "said",
         [
-            "In use already: fused optimizer (its optimizer is fused).",
-            "Not tried: 2 data workers (it cannot help).",
+            "In use already: fused optimizer: its optimizer is fused.",
+            "Not tried: 2 data workers: it cannot help.",
             "1 thread: failed: RuntimeError: no.",
             "torch.compile: graph break at train.py:31: Tensor.item().",
             "The loader alone gives, in samples/s by its number of workers: 120 with 0.",
