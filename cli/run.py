@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import UsageError
+from ..errors import RunError, UsageError
 from .common import (
     Debug,
     JsonOrBrief,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 SECTIONS = {
-    "What to find": ("goal", "sizes", "keep_effective_batch", "dry_run"),
+    "What to find": ("goal", "sizes", "tried", "dry_run"),
     "Limits": ("budget", "max_batch", "memory_limit"),
     "Which device": ("device", "gpus", "nproc_per_node"),
     "What to keep": ("output", "resume", "as_json", "verbose"),
@@ -40,7 +40,10 @@ SECTIONS = {
 }
 """Options that `--help` shows, by title: those that most people use."""
 MORE = {
-    "What to find": ("tolerance", "start", "multiple_of", "worst_case", "precision"),
+    "What to find": (
+        *("tolerance", "start", "multiple_of", "worst_case", "precision"),
+        "keep_effective_batch",
+    ),
     "Limits": ("memory_margin", "timeout"),
     "Which device": ("engine", "gres", "slurm_options", "time_limit"),
     "What to keep": ("no_profile", "profile_schedule", "stacks", "quiet", "debug"),
@@ -147,6 +150,14 @@ def _show_all(context: click.Context, parameter: click.Parameter, value: bool) -
     "--loader", type=click.IntRange(min=0), help="Number of the loader to steer (see --dry-run)."
 )
 @click.option(
+    "--try",
+    "tried",
+    metavar="NAMES",
+    default="",
+    help="Then try remedies for what limits the step, each beside the script as it is: all, or "
+    "workers,amp,compile,... It takes up to three times the budget more.",
+)
+@click.option(
     "--dry-run", is_flag=True, help="Show which loader and optimizer were found, then stop."
 )
 @click.option("--no-profile", is_flag=True, help="Skip the profiled windows.")
@@ -242,6 +253,8 @@ def _start(
     """Starts what was asked for: on a cluster, on several devices, as ranks, or one run."""
     from ..session.workers import ranks
 
+    if options["tried"]:
+        _remedies().check(run_options())
     if options["engine"] is not None:
         sys.exit(_with_engine(run_options(), options))
     _check_without_engine(options["gres"], options["slurm_options"], options["time_limit"])
@@ -289,17 +302,53 @@ def _run(options: RunOptions, group: Any) -> None:
         shown = discovery_json if options.as_json else discovery_text
         click.echo(shown(*session.discover(options, display, group)))
         return
+    names = _remedies().check(options) if options.tried else ()
     result = session.run(options, display, group)
-    print_answer(
-        result.record, result.advice, result.folder,
-        as_json=options.as_json, verbose=options.verbose, brief=options.brief,
-    )  # fmt: skip
+    chosen = result.advice.recommended is not None
+    tries = bool(names) and chosen and result.record.state == "finished"
+    if not (tries and options.as_json):  # which is one document
+        _print(result, options)
+    if tries:
+        _try(result, options, names)
     if result.record.state == "interrupted":
         sys.exit(exit_code())
     if result.error is not None:
         raise result.error
     if result.advice.recommended is None:
         sys.exit(1)
+
+
+def _print(result: Any, options: RunOptions) -> None:
+    print_answer(
+        result.record, result.advice, result.folder,
+        as_json=options.as_json, verbose=options.verbose, brief=options.brief,
+    )  # fmt: skip
+
+
+def _try(result: Any, options: RunOptions, names: tuple[str, ...]) -> None:
+    """Tries remedies after the answer, which is printed whatever becomes of them."""
+    from ..probes.process.interrupts import exit_code
+    from ..reports.terminal.progress import NullDisplay, ProgressDisplay
+
+    remedies = _remedies()
+    display: Any = NullDisplay() if options.quiet else ProgressDisplay(options.goal.budget_s)
+    try:
+        tried = remedies.after_run(options, result, names, display)
+    finally:
+        if options.as_json:
+            _print(result, options)
+    if not options.as_json:
+        width, color = terminal()
+        click.echo(remedies.text(tried, result.folder, width=width, color=color), color=color)
+    if tried.state == "interrupted":
+        sys.exit(exit_code())
+    if tried.state == "failed":
+        raise RunError(f"remedies: {tried.reason}.", "The answer of the run stands.")
+
+
+def _remedies() -> Any:
+    """The feature's part for this command, found by name."""
+    return import_module("..features.remedies.command", __package__)
 
 
 def _on_several_devices(options: RunOptions) -> int:
@@ -422,6 +471,7 @@ def _options_of(
         setting=options["setting"],
         door="workload" if options["workload"] else "loader",
         command=("batchadvisor", *sys.argv[1:]),
+        tried=options["tried"],
         dry_run=options["dry_run"],
         as_json=as_json,
         brief=options["brief"],

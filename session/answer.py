@@ -12,6 +12,7 @@ import msgspec
 from ..advisor.advise import advise
 from ..probes.distributed.ranks import MPIRUN, SELF_STARTED, SRUN
 from ..records import Advice, DeviceInfo, Discovery, FileTouched, Goal, GoalKind, RunRecord
+from .features import json_of_features, remedies_offered, with_features
 from .recording.store import LOG, MEMORY_PAGE, RECORD, SAMPLES, TRACES
 from .setup.options_as_typed import options_as_typed
 from .setup.wrapped import launcher_words
@@ -34,6 +35,7 @@ def brief_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, c
         build_text(record, advice),
         everything=whole_command(record, advice, folder),
         next_command=next_command(record, advice, folder),
+        try_command=try_command(record, advice, folder),
         width=width,
         color=color,
         encoding=sys.stdout.encoding or "ascii",
@@ -55,8 +57,9 @@ def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, 
         files.append(("where memory goes", str(folder / MEMORY_PAGE)))
     if traces.exists():
         files.append(("traces", str(traces)))
+    text = build_text(record, advice)
     return render(
-        build_text(record, advice),
+        msgspec.structs.replace(text, report=with_features(text.report, folder)),
         files=files,
         next_command=next_command(record, advice, folder),
         others=[report_command(folder)] if record.trials else [],
@@ -99,6 +102,12 @@ def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
     return f"batchadvisor advise --goal {other} {shlex.quote(str(folder))}"
 
 
+def try_command(record: RunRecord, advice: Advice, folder: Path) -> str:
+    """The command that tries what helps against the verdict; empty where nothing can be tried."""
+    names = remedies_offered(record, advice, folder)
+    return _resume_command(record, folder, more=("--try", names)) if names else ""
+
+
 def _wants_time(record: RunRecord, advice: Advice) -> bool:
     """Whether the budget ended the run's own search before an answer, or before the best one."""
     if advice.recommended is None:
@@ -107,15 +116,18 @@ def _wants_time(record: RunRecord, advice: Advice) -> bool:
     return cut_short and advice.goal.kind == record.goal.kind
 
 
-def _resume_command(record: RunRecord, folder: Path, budget_s: float | None = None) -> str:
+def _resume_command(
+    record: RunRecord, folder: Path, budget_s: float | None = None, more: Sequence[str] = ()
+) -> str:
     """The command as it was typed, with its goal and its door, going on in the folder.
 
     Args:
         budget_s: of both parts together, where it is to be larger than what was typed.
+        more: options beside those that were typed.
     """
     script = (record.script.path, *record.script.arguments)
     again = ("--output", "--resume", "--json", *(["--budget"] if budget_s else []))
-    more = ["--budget", f"{budget_s:g}s"] if budget_s else []
+    more = [*more, *(["--budget", f"{budget_s:g}s"] if budget_s else [])]
     launcher = launcher_words(record.command, len(script))
     if launcher:
         script = (*launcher, *script)
@@ -149,6 +161,7 @@ def report_command(folder: Path) -> str:
 def answer_json(record: RunRecord, advice: Advice, folder: Path) -> str:
     """The advice, the record and where it stands, for machines."""
     data = {"record_path": str(folder / RECORD), "advice": advice, "record": record}
+    data |= json_of_features(folder)
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
 
 

@@ -11,6 +11,7 @@ import msgspec
 from ..errors import UsageError
 from ..records import SCHEMA_VERSION, Goal, RunRecord
 from ..reports.report import ComparisonReport, Report
+from .features import with_features
 from .recording.store import DEVICES, read_record, read_samples, write_output
 
 SUFFIXES = {".html": "HTML", ".htm": "HTML", ".md": "Markdown", ".json": "JSON"}
@@ -30,7 +31,7 @@ def report_of(record: RunRecord, folder: Path, goal: Goal | None = None) -> Repo
     from ..reports.builder.run import build_report
 
     advice = advise(record, goal)
-    report = build_report(record, advice, samples=_nvml(folder))
+    report = with_features(build_report(record, advice, samples=_nvml(folder)), folder)
     newer = _newer(record.schema_version)
     if newer:
         report = msgspec.structs.replace(report, notices=(newer, *report.notices))

@@ -124,6 +124,21 @@ RULES = {
 }
 RULES |= {
     "features": (set(), set()),
+    # Runs inside the script's process, and is as bound as a probe.
+    "features/remedies/in_script": (
+        {"msgspec", "torch"},
+        {
+            *SHARED,
+            "features/remedies/in_script",
+            "features/remedies/records",
+            "features/remedies/settings",
+            "probes/fake_step/checkpointed_blocks",
+            "probes/loader",
+            "probes/source/call_site",
+            "probes/windows",
+            "probes/worker/task",
+        },
+    ),
     "features/estimate/fit": (
         {"msgspec"},
         {

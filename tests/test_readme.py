@@ -20,6 +20,7 @@ from batchadvisor.advisor.advise import advise
 from batchadvisor.reports.builder.text import build_text
 from batchadvisor.reports.terminal.answer import render
 from batchadvisor.reports.terminal.brief import render as brief
+from batchadvisor.session.answer import try_command
 from batchadvisor.session.brief import brief_of
 from batchadvisor.session.recording.store import read_record
 from batchadvisor.session.tails import catalogue
@@ -42,7 +43,14 @@ def test_the_output_is_the_rendering_of_the_stored_record() -> None:
     text = build_text(record, advise(record))
     following = f"batchadvisor view {folder}"
     everything = f"batchadvisor show {folder}"
-    short = brief(text, everything=everything, next_command=following, width=100, color=False)
+    short = brief(
+        text,
+        everything=everything,
+        next_command=following,
+        try_command=try_command(record, advise(record), Path(folder)),
+        width=100,
+        color=False,
+    )
     pages.check_block(
         README, "answer", f"$ batchadvisor run {record.script.path}\n{short.rstrip()}"
     )

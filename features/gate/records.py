@@ -22,8 +22,8 @@ Outcome = Literal[
 Verdict = Literal["fails", "passes", "cannot tell", "compared", "cannot be compared"]
 
 ROUNDS_NEEDED = 7
-"""Fewer tell nothing with a confidence of 98 %: all of six differ in one direction by chance in 1 of
-32 cases, all of seven in 1 of 64."""
+"""Fewer tell nothing at 98 %: all of six differ in one direction by chance in 1 of 32 cases, all of
+seven in 1 of 64."""
 
 
 class Condition(Record, frozen=True, kw_only=True):

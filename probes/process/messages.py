@@ -112,6 +112,13 @@ class RecordedResult(Message, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class Answered(Message, frozen=True, kw_only=True):
+    """What the guest of this process said, or why it could not."""
+
+    text: str = ""
+    reason: str = ""
+
+
 class Progress(Message, frozen=True, kw_only=True):
     """A sign of life.
 
@@ -242,6 +249,7 @@ FromWorker = (
     | PairsResult
     | FakeResult
     | RecordedResult
+    | Answered
     | Raised
     | Ended
     | CannotSteer

@@ -29,6 +29,19 @@ class Lockstep(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
 
 
+class Guest(msgspec.Struct, frozen=True, kw_only=True):
+    """A module that joins the script in its process: `begin(argument)` is called before it starts,
+    and `answer(question, context)` when the supervisor asks.
+
+    Attributes:
+        module: its whole name; a feature's, which nothing here imports otherwise.
+        argument: what `begin` gets.
+    """
+
+    module: str
+    argument: str
+
+
 class WorkOrder(Message, frozen=True, kw_only=True):
     """The first message: what to run and how.
 
@@ -52,6 +65,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         ends_epochs: loaders end their epochs where the script expects it.
         large_fake: parameters of a large model are fake, and so is all that is done with them.
         replacements: numbers that the user's source is compiled with; the files stay as they are.
+        guest: a module that joins the script.
         ahead: only a preparation: import what every worker imports, say so, and await the order
             that counts.
     """
@@ -83,6 +97,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     only_fakes: bool = False
     ends_epochs: bool = False
     replacements: tuple[Replacement, ...] = ()
+    guest: Guest | None = None
     ahead: bool = False
 
     @property
@@ -152,11 +167,17 @@ class RunFake(Message, frozen=True, kw_only=True):
     evaluation: bool = False
 
 
+class Ask(Message, frozen=True, kw_only=True):
+    """A question to the guest of a process, between two steps; see `Guest`."""
+
+    question: str
+
+
 class GoOn(Message, frozen=True):
     """Tells a process that the script started and that trained nothing to end as it would alone."""
 
 
-ToWorker = WorkOrder | RunTrial | RunPairs | RunRecorded | RunFake | GoOn
+ToWorker = WorkOrder | RunTrial | RunPairs | RunRecorded | RunFake | Ask | GoOn
 _to_worker: msgspec.json.Decoder[ToWorker] = msgspec.json.Decoder(ToWorker)
 
 

@@ -30,6 +30,7 @@ from .endings import ENDED, WAITED, RanksStarting, WorkerGone, over
 from .faults import outcome_of_exit
 from .interrupts import held_back
 from .messages import (
+    Answered,
     CannotSteer,
     Ended,
     FakeResult,
@@ -42,7 +43,7 @@ from .messages import (
     Spawning,
     StepSample,
 )
-from .orders import Message, RunFake, RunPairs, RunRecorded, RunTrial, WorkOrder
+from .orders import Ask, Message, RunFake, RunPairs, RunRecorded, RunTrial, WorkOrder
 from .process_group import ProcessGroup
 from .worker_launch import Launched
 from .worker_listener import LastWords, Silence, WorkerListener
@@ -207,6 +208,16 @@ class Worker:
             RunFake(batch_size=batch_size, variant=variant, for_gpu=for_gpu, evaluation=evaluation)
         )
         return self._await((FakeResult,), self._silence_s, until_s)
+
+    def ask(self, question: str, until_s: float | None = None) -> Answered:
+        """Asks the guest of the process, between two steps.
+
+        Raises:
+            TimeOver: it took longer than up to `until_s`, by `time.monotonic`.
+            WorkerGone: the process is over.
+        """
+        self.send(Ask(question=question))
+        return self._await((Answered,), self._setup_s, until_s)
 
     @property
     def ended(self) -> bool:

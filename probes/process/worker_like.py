@@ -16,7 +16,7 @@ from ...records import (
     Versions,
 )
 from ..devices.gpu_in_use import GpuInUse
-from .messages import FakeResult, StepSample
+from .messages import Answered, FakeResult, StepSample
 from .orders import RunTrial, WorkOrder
 
 
@@ -120,4 +120,17 @@ class PairsSteps(WorkerLike, Protocol):
 
         Raises:
             WorkerGone: a rank is over, and so are all.
+        """
+
+
+@runtime_checkable
+class HasGuest(WorkerLike, Protocol):
+    """A worker in which a guest can be asked; see `orders.Guest`."""
+
+    def ask(self, question: str, until_s: float | None = None) -> Answered:
+        """Asks it, between two steps.
+
+        Raises:
+            TimeOver: it took longer than up to `until_s`, by `time.monotonic`.
+            WorkerGone: it is over.
         """

@@ -22,7 +22,8 @@ _OWN = str(Path(__file__).parents[2])
 _OWN_CODE = tuple(
     f"{_OWN}{os.sep}{part}"
     for part in (
-        *("advisor/", "callback/", "cli/", "probes/", "records/", "reports/", "session/"),
+        *("advisor/", "callback/", "cli/", "features/", "probes/", "records/", "reports/"),
+        "session/",
         *("errors.py", "spread.py", "units.py"),
     )
 )

@@ -52,6 +52,7 @@ def steer(
     """
     from ..devices.torch_devices import lift_process_memory_limit
     from ..process.faults import refusal_in
+    from . import guest
     from .file_effects import FileWatch
     from .patches import install
     from .supervisor_line import wait_for_the_end
@@ -74,6 +75,7 @@ def steer(
         keras.install()
     door.watch.settings = files.settings
     files.install()
+    guest.begin(order)
 
     message: Raised | Ended | CannotSteer
     try:

@@ -24,6 +24,7 @@ from ..doors.protocols import Door, FoundLoop
 from ..process.channel import Channel
 from ..process.messages import CannotSteer, Found, Progress
 from ..process.orders import (
+    Ask,
     Lockstep,
     RunFake,
     RunPairs,
@@ -33,6 +34,7 @@ from ..process.orders import (
 )
 from ..source.call_site import user_files
 from .fake_task import FakeTask, Kept
+from .guest import GuestTask
 from .kept_steps import KeptSteps
 from .pair_task import PairTask
 from .parallelism import recognise
@@ -186,12 +188,14 @@ class TrialRunner:
 
     # inside ----------------------------------------------------------------------------------
 
-    def _task_for(self, message: RunTrial | RunPairs | RunRecorded | RunFake) -> Task:
+    def _task_for(self, message: RunTrial | RunPairs | RunRecorded | RunFake | Ask) -> Task:
         context = self._context()
         if isinstance(message, RunPairs):
             return PairTask(message, context)
         if isinstance(message, RunRecorded):
             return RecordTask(message, context)
+        if isinstance(message, Ask):
+            return GuestTask(message, context)
         if isinstance(message, RunFake):
             fakes = self._fakes(for_gpu=message.for_gpu)
             return FakeTask(message, context, fakes, self._kept)

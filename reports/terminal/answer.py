@@ -45,6 +45,7 @@ def render(
     sections.add_memory(page, text.memory)
     sections.add_ranks(page, text)
     sections.add_tail(page, text)
+    sections.add_tables(page, report.tables)
     sections.add_findings(page, report)
     sections.add_estimates(page, report)
     sections.add_touched(page, text.files)

@@ -36,6 +36,7 @@ def render(
     *,
     everything: str,
     next_command: str,
+    try_command: str = "",
     width: int,
     color: bool,
     encoding: str = "utf-8",
@@ -44,6 +45,7 @@ def render(
 
     Args:
         everything: the command that prints the whole answer.
+        try_command: the command that tries what helps against the limit; may be empty.
     """
     ending = Page(width, encoding)
     _add_ending(ending, everything, next_command)
@@ -55,7 +57,7 @@ def render(
         _add_device(page, text)
         _add_picture(page, text)
         _add_table(page, text.sizes)
-        _add_limit(page, text)
+        _add_limit(page, text, try_command)
         _add_ranks(page, text)
         room = MOST_LINES - page.num_lines - ending.num_lines
         if room > 0:  # for a warning, or for how many there are
@@ -156,8 +158,8 @@ def _add_table(page: Page, table: SizesTable) -> None:
         page.entry("; ".join(table.short_marks) + ".", style="dim")
 
 
-def _add_limit(page: Page, text: TextReport) -> None:
-    """What limits the step, and what helps."""
+def _add_limit(page: Page, text: TextReport, try_command: str) -> None:
+    """What limits the step, what helps, and how to try it."""
     limit = text.report.limit
     if limit is None:
         return
@@ -165,6 +167,8 @@ def _add_limit(page: Page, text: TextReport) -> None:
     page.entry(limit.message, label=f"{limit.limit}: ", label_style="bold", indent=0)
     if limit.remedy:
         page.entry(limit.remedy.partition("; ")[0], label="→ ", indent=2)
+    if try_command:
+        page.whole(try_command, label="Try it: ", label_style="dim", indent=0)
 
 
 def _add_ranks(page: Page, text: TextReport) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from ...records import FileTouched
 from ..report import Fact, Report, Table
 from ..text import MemoryLines, TextReport
 from ..words.compared import not_compared
-from .page import Page
+from .page import MIN_BODY, Page
 
 MAX_FILES = 10
 LISTED = "By the script's databases or child processes, or by another program."
@@ -100,6 +101,38 @@ def add_tail(page: Page, text: TextReport) -> None:
     page.heading("Last batch of the epoch")
     for sentence, bad in zip(tail.texts, text.tail_bad, strict=True):
         page.entry(sentence, style="red" if bad else "")
+
+
+def add_tables(page: Page, tables: Sequence[Table]) -> None:
+    """Tables with their notes. The last column wraps; without room for it each row is a list."""
+    for table in tables:
+        page.heading(table.title)
+        titles = tuple(f"{column.title} {column.unit}".rstrip() for column in table.columns)
+        rows = [tuple(map(page.safe, row.cells)) for row in table.rows]
+        widths = [max(map(cell_len, cells)) for cells in zip(titles, *rows, strict=True)][:-1]
+        room = page.width - 2 - sum(width + TABLE_GAP for width in widths)
+        longest = max((cell_len(row[-1]) for row in rows), default=0)
+        for number, cells in enumerate([titles, *rows] if rows else []):
+            if room < min(MIN_BODY, longest):
+                pairs = [*zip(titles, cells, strict=True)] if number else []
+                for at, (title, cell) in enumerate(pairs):
+                    page.entry(cell, label=f"{title}: " if at else "", indent=4 if at else 2)
+                continue
+            label = ""
+            for column, width, cell in zip(table.columns, widths, cells, strict=False):
+                space = " " * (width - cell_len(cell))
+                label += (cell + space if column.left else space + cell) + " " * TABLE_GAP
+            style = "" if number else "dim"
+            if cell_len(cells[-1]) <= room:
+                page.line(Text(f"  {label}{cells[-1]}", style=style))
+            else:
+                page.entry(cells[-1], label=label, label_style=style, style=style)
+        for note in table.notes:
+            page.entry(note, style="dim")
+
+
+TABLE_GAP = 2
+"""Columns between two cells of a row."""
 
 
 def add_findings(page: Page, report: Report) -> None:

@@ -45,6 +45,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         num_ranks: as so many ranks torch's launcher shall start the script.
         launcher: the words of a launcher that shall start it, up to the script.
         command: what was typed, for the record.
+        tried: remedies to try after the search, as they were typed.
         dry_run: no size is tried.
         as_json, brief, verbose, quiet, debug: what is shown; `brief` is the short JSON.
         live: a function of this process instead of a script.
@@ -70,6 +71,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     gpus: str | None = None
     num_ranks: int | None = None
     launcher: tuple[str, ...] = ()
+    tried: str = ""
     dry_run: bool = False
     as_json: bool = False
     brief: bool = False

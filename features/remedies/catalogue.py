@@ -1,0 +1,632 @@
+"""The remedies that there are: when each makes sense, what it gains at most, what to write.
+
+Pure: a remedy is made of what is known of the script, and knows nothing of processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from statistics import median
+from typing import Literal, NamedTuple
+
+from ...records import Limit, SourceLine
+from .records import Ceiling
+from .settings import Settings, UsedAlready
+
+Group = Literal["input", "precision", "host", "memory"]
+
+GROUPS_FIRST: dict[Limit, tuple[Group, ...]] = {
+    "input": ("input", "host", "precision", "memory"),
+    "host": ("host", "precision", "input", "memory"),
+    "synchronisation": ("host", "precision", "input", "memory"),
+    "small kernels": ("host", "precision", "input", "memory"),
+    "memory": ("memory", "precision", "host", "input"),
+}
+"""Which kind of remedy goes first where bounds are equal; else precision does."""
+USUAL_ORDER: tuple[Group, ...] = ("precision", "host", "input", "memory")
+LEAST_GAIN = 1.02
+"""A remedy that gains less at most is not tried: no comparison would show it."""
+
+
+class Known(NamedTuple):
+    """What bounds and conditions go by.
+
+    Attributes:
+        used: what the script does already.
+        limit: of the step at this size.
+        input_share: of a step that waits for the loader, 0..1; `None` where it is not known.
+        idle_share: of a step in which a GPU does not compute, 0..1; `None` without a trace.
+        samples_per_s: of the script as it is.
+        samples_per_epoch: `None` where the loader has no length.
+        ceilings: what the loader gives alone.
+        peak_share: peak memory over what there is, 0..1; `None` where it is not known.
+        precision: of the parameters, as torch names it.
+    """
+
+    used: UsedAlready
+    limit: Limit = "cannot tell"
+    input_share: float | None = None
+    idle_share: float | None = None
+    samples_per_s: float = 0.0
+    samples_per_epoch: int | None = None
+    ceilings: tuple[Ceiling, ...] = ()
+    peak_share: float | None = None
+    precision: str = "float32"
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the CPU trains."""
+        return self.used.device == "cpu"
+
+
+class Bound(NamedTuple):
+    """What a remedy gains at most.
+
+    Attributes:
+        factor: on the throughput; infinite where nothing bounds it.
+        why: in words, after "since"; empty where nothing bounds it.
+    """
+
+    factor: float
+    why: str = ""
+
+
+NO_BOUND = Bound(inf)
+
+
+class Remedy(NamedTuple):
+    """One remedy as `--try` names it.
+
+    Attributes:
+        excludes: remedies with the same word do not go together.
+        in_use: why it is in use already; empty if it is not.
+        refused: why it does not apply to this script; empty if it does.
+        variants: settings to try, each with its words; of several the best is kept.
+        bound: of each variant.
+        place: which line of the script is changed: a key of `UsedAlready.lines`.
+        code: to write, for these settings.
+    """
+
+    name: str
+    group: Group
+    excludes: str
+    in_use: Callable[[Known], str]
+    refused: Callable[[Known], str]
+    variants: Callable[[Known], Sequence[Settings]]
+    bound: Callable[[Known, Settings], Bound]
+    words: Callable[[Settings], str]
+    place: Literal["loader", "call", "optimizer", "backward", ""]
+    code: Callable[[Known, Settings], tuple[str, ...]]
+
+
+class Candidate(NamedTuple):
+    """A remedy with one setting, and what it gains at most."""
+
+    remedy: Remedy
+    settings: Settings
+    bound: Bound
+
+    @property
+    def words(self) -> str:
+        """What is changed, in words."""
+        return self.remedy.words(self.settings)
+
+
+def place_of(remedy: Remedy, known: Known) -> tuple[SourceLine | None, str]:
+    """The line to change and its text; nothing where it is not known."""
+    used = known.used
+    places = {
+        "loader": used.loader_place,
+        "call": used.call_place,
+        "optimizer": used.optimizer_place,
+        "backward": used.backward_place,
+    }
+    return places.get(remedy.place), used.lines.get(remedy.place, "")
+
+
+# Bounds.
+
+
+def of_input(known: Known) -> Bound:
+    """What no wait for the loader at all would gain."""
+    share = known.input_share
+    if share is None:
+        return NO_BOUND
+    return Bound(
+        1 / max(1 - share, 0.01), f"a step waits for its loader for {share:.1%} of its time"
+    )
+
+
+def of_workers(known: Known, settings: Settings) -> Bound:
+    """No wait, and no more than the loader gives alone with as many workers."""
+    wait = of_input(known)
+    rates = {each.num_workers: each.samples_per_s for each in known.ceilings}
+    rate = rates.get(settings.num_workers or 0)
+    if rate is None or not known.samples_per_s:
+        return wait
+    most = rate / known.samples_per_s
+    if most >= wait.factor:
+        return wait
+    return Bound(
+        most,
+        f"the loader alone gives at most {rate:,.0f} samples/s with that, and now "
+        f"{known.samples_per_s:,.0f} arrive",
+    )
+
+
+def of_compute(known: Known, _: Settings) -> Bound:
+    """What a step without any work on the device would gain: it waits as long as before."""
+    waits = known.input_share or 0.0
+    idle = known.idle_share
+    if idle is not None and idle > waits:
+        return Bound(1 / idle, f"the GPU does not compute for {idle:.0%} of a step")
+    if waits <= 0:
+        return NO_BOUND
+    return Bound(1 / waits, f"a step waits for its loader for {waits:.1%} of its time")
+
+
+def of_host(known: Known, _: Settings) -> Bound:
+    """All but the wait for the loader."""
+    waits = known.input_share or 0.0
+    if waits <= 0:
+        return NO_BOUND
+    return Bound(1 / waits, f"a step waits for its loader for {waits:.1%} of its time")
+
+
+def of_optimizer(known: Known, _: Settings) -> Bound:
+    """What an update that takes no time would gain."""
+    share = known.used.optimizer_share
+    if share is None:
+        return of_host(known, _)
+    return Bound(1 / max(1 - share, 0.01), f"the optimizer takes {share:.1%} of a step")
+
+
+def of_start(known: Known, _: Settings) -> Bound:
+    """What an epoch gains whose workers are there already."""
+    starts, epoch_s = restarts_of(known).starts_s, epoch_of(known)
+    if not starts or epoch_s is None:
+        return NO_BOUND
+    start_s = median(starts)
+    return Bound(
+        1 + start_s / epoch_s,
+        f"an epoch takes {epoch_s:.3g} s, and its workers start in {start_s:.2g} s",
+    )
+
+
+def restarts_of(known: Known) -> Ceiling:
+    """What was read of the loader with as many workers as it has."""
+    number = known.used.num_workers
+    mine = [each for each in known.ceilings if each.num_workers == number]
+    return mine[0] if mine else Ceiling(num_workers=number)
+
+
+def epoch_of(known: Known) -> float | None:
+    """Seconds of an epoch's steps; `None` where its length is not known."""
+    rate, samples = known.samples_per_s, known.samples_per_epoch
+    return samples / rate if rate and samples else None
+
+
+# Conditions.
+
+
+def never(_: Known) -> str:
+    return ""
+
+
+def _cuda_only(known: Known) -> str:
+    return "" if known.used.device == "cuda" else "it is for CUDA devices"
+
+
+def _without_convolutions(known: Known) -> str:
+    return "" if known.used.num_convolutions else "its model has no convolutions"
+
+
+def _not_started_anew(known: Known) -> str:
+    if not known.used.num_workers:
+        return "the loader has no workers to keep"
+    if epoch_of(known) is None:
+        return "the length of an epoch is not known"
+    found = restarts_of(known)
+    return "" if found.starts_s and found.persistent_s else found.reason or "nobody timed its start"
+
+
+def _no_loader(known: Known) -> str:
+    return "" if known.used.loader_place or known.ceilings else "no DataLoader was seen"
+
+
+def _one(settings: Settings) -> Callable[[Known], Sequence[Settings]]:
+    return lambda _: (settings,)
+
+
+def _worker_variants(known: Known) -> Sequence[Settings]:
+    """Numbers of workers up to the cores, doubled each time; those that the loader can serve.
+
+    Of numbers that give the loader alone the same within a tenth, the smallest.
+    """
+    rates = {each.num_workers: each.samples_per_s or 0.0 for each in known.ceilings}
+    numbers = [n for n in worker_numbers(known.used.cores_at_start) if n != known.used.num_workers]
+    useful: list[int] = []
+    for number in numbers:
+        if (
+            not useful
+            or rates.get(number, inf) > 1.1 * rates.get(useful[-1], inf)
+            or rates.get(number) is None
+        ):
+            useful.append(number)
+    best = sorted(useful, key=lambda n: -(rates.get(n) or 0.0))[:2]
+    return [Settings(num_workers=n, persistent_workers=True) for n in best]
+
+
+def worker_numbers(num_cores: int) -> list[int]:
+    """1, 2, 4 and so on up to the cores.
+
+    >>> worker_numbers(6), worker_numbers(1)
+    ([1, 2, 4, 6], [1])
+    """
+    numbers = [1]
+    while 2 * numbers[-1] <= num_cores:
+        numbers.append(2 * numbers[-1])
+    if numbers[-1] < num_cores:
+        numbers.append(num_cores)
+    return numbers
+
+
+def _thread_variants(known: Known) -> Sequence[Settings]:
+    cores, now = known.used.num_cores, known.used.threads
+    wanted = [n for n in dict.fromkeys((cores, max(1, cores // 2), 1)) if n != now]
+    return [
+        Settings(threads=n, variables=(("OMP_NUM_THREADS", str(n)), ("MKL_NUM_THREADS", str(n))))
+        for n in wanted[:2]
+    ]
+
+
+def _autocast_in_use(known: Known) -> str:
+    if known.used.autocast:
+        return f"its modules run under autocast to {known.used.autocast}"
+    if known.precision not in ("", "float32"):
+        return f"its parameters are {known.precision}"
+    return ""
+
+
+def _optimizer_in_use(name: str) -> Callable[[Known], str]:
+    def in_use(known: Known) -> str:
+        kinds = known.used.optimizers
+        return f"its optimizer is {name}" if kinds and set(kinds) == {name} else ""
+
+    return in_use
+
+
+def _better_in_use(known: Known) -> str:
+    kinds = set(known.used.optimizers)
+    if kinds == {"fused"}:
+        return "its optimizer is fused, which does more"
+    return _optimizer_in_use("foreach")(known)
+
+
+# Code.
+
+
+def _loader_code(known: Known, settings: Settings) -> tuple[str, ...]:
+    fields = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
+    words = [f"{name}={value}" for name in fields
+             if (value := getattr(settings, name)) is not None]  # fmt: skip
+    line = known.used.lines.get("loader", "")
+    added = ", ".join(words)
+    if (
+        line.endswith(")")
+        and line.count("(") == line.count(")")
+        and not any(f"{name}=" in line for name in fields)
+    ):
+        return (f"{line[:-1]}, {added})",)
+    return (f"DataLoader(..., {added})",)
+
+
+def _autocast_code(known: Known, settings: Settings) -> tuple[str, ...]:
+    kind = known.used.device
+    lines = [f'with torch.autocast("{kind}", dtype=torch.{settings.autocast}):']
+    call = known.used.lines.get("call", "")
+    lines.append(f"    {call or 'output = model(batch)'}  # and the loss")
+    if settings.autocast == "float16":
+        return (
+            f'scaler = torch.amp.GradScaler("{kind}")  # once',
+            *lines,
+            "scaler.scale(loss).backward()",
+            "scaler.unscale_(optimizer)  # before gradients are clipped, if they are",
+            "scaler.step(optimizer)",
+            "scaler.update()",
+        )
+    return tuple(lines)
+
+
+def _compile_code(_: Known, settings: Settings) -> tuple[str, ...]:
+    mode = "" if settings.compile == "default" else f'mode="{settings.compile}"'
+    return (f"model.compile({mode})  # once, before the loop",)
+
+
+def _optimizer_code(known: Known, settings: Settings) -> tuple[str, ...]:
+    line, added = known.used.lines.get("optimizer", ""), f"{settings.optimizer}=True"
+    whole = line.endswith(")") and line.count("(") == line.count(")")
+    if whole and "fused" not in line and "foreach" not in line:
+        return (f"{line[:-1]}, {added})",)
+    return (f"torch.optim....(..., {added})",)
+
+
+def _threads_code(_: Known, settings: Settings) -> tuple[str, ...]:
+    return (f"torch.set_num_threads({settings.threads})  # or OMP_NUM_THREADS={settings.threads}",)
+
+
+EVERY_REMEDY: tuple[Remedy, ...] = (
+    Remedy(
+        name="workers",
+        group="input",
+        excludes="workers",
+        in_use=never,
+        refused=_no_loader,
+        variants=_worker_variants,
+        bound=of_workers,
+        words=lambda s: f"{s.num_workers} data worker" + "s" * (s.num_workers != 1),
+        place="loader",
+        code=_loader_code,
+    ),
+    Remedy(
+        name="persistent",
+        group="input",
+        excludes="workers",
+        in_use=lambda k: "persistent_workers=True" if k.used.persistent_workers else "",
+        refused=_not_started_anew,
+        variants=_one(Settings(persistent_workers=True)),
+        bound=of_start,
+        words=lambda _: "persistent workers",
+        place="loader",
+        code=_loader_code,
+    ),
+    Remedy(
+        name="prefetch",
+        group="input",
+        excludes="prefetch",
+        in_use=never,
+        refused=lambda k: "" if k.used.num_workers else "without workers nothing is prefetched",
+        variants=lambda k: (Settings(prefetch_factor=2 * (k.used.prefetch_factor or 2)),),
+        bound=lambda k, _: of_input(k),
+        words=lambda s: f"prefetch_factor={s.prefetch_factor}",
+        place="loader",
+        code=_loader_code,
+    ),
+    Remedy(
+        name="pin",
+        group="input",
+        excludes="pin",
+        in_use=lambda k: "pin_memory=True" if k.used.pin_memory else "",
+        refused=_cuda_only,
+        variants=_one(Settings(pin_memory=True)),
+        bound=lambda _, __: NO_BOUND,
+        words=lambda _: "pin_memory=True",
+        place="loader",
+        code=_loader_code,
+    ),
+    Remedy(
+        name="cores",
+        group="input",
+        excludes="cores",
+        in_use=never,
+        refused=lambda k: (
+            ""
+            if k.used.num_cores < k.used.cores_at_start
+            else "the script may use all cores that it began with"
+        ),
+        variants=_one(Settings(widen=True)),
+        bound=lambda _, __: NO_BOUND,
+        words=lambda _: "all cores that the process began with",
+        place="",
+        code=lambda _, __: ("os.sched_setaffinity(0, range(os.cpu_count()))  # after the imports",),
+    ),
+    Remedy(
+        name="amp",
+        group="precision",
+        excludes="autocast",
+        in_use=_autocast_in_use,
+        refused=never,
+        variants=_one(Settings(autocast="bfloat16")),
+        bound=of_compute,
+        words=lambda _: "bf16 autocast",
+        place="call",
+        code=_autocast_code,
+    ),
+    Remedy(
+        name="fp16",
+        group="precision",
+        excludes="autocast",
+        in_use=_autocast_in_use,
+        refused=never,
+        variants=_one(Settings(autocast="float16")),
+        bound=of_compute,
+        words=lambda _: "fp16 with a scaler",
+        place="call",
+        code=_autocast_code,
+    ),
+    Remedy(
+        name="tf32",
+        group="precision",
+        excludes="tf32",
+        in_use=lambda k: "matrix products may use TF32" if k.used.tf32 else "",
+        refused=_cuda_only,
+        variants=_one(Settings(tf32=True)),
+        bound=of_compute,
+        words=lambda _: "TF32 matrix products",
+        place="",
+        code=lambda _, __: ('torch.set_float32_matmul_precision("high")',),
+    ),
+    Remedy(
+        name="benchmark",
+        group="precision",
+        excludes="benchmark",
+        in_use=lambda k: "torch.backends.cudnn.benchmark is on" if k.used.benchmark else "",
+        refused=lambda k: _cuda_only(k) or _without_convolutions(k),
+        variants=_one(Settings(benchmark=True)),
+        bound=of_compute,
+        words=lambda _: "cudnn.benchmark",
+        place="",
+        code=lambda _, __: ("torch.backends.cudnn.benchmark = True",),
+    ),
+    Remedy(
+        name="channels_last",
+        group="precision",
+        excludes="layout",
+        in_use=lambda k: "its convolutions are channels_last" if k.used.channels_last else "",
+        refused=_without_convolutions,
+        variants=_one(Settings(channels_last=True)),
+        bound=of_compute,
+        words=lambda _: "channels_last",
+        place="call",
+        code=lambda _, __: (
+            "model = model.to(memory_format=torch.channels_last)  # once",
+            "images = images.to(memory_format=torch.channels_last)",
+        ),
+    ),
+    Remedy(
+        name="compile",
+        group="host",
+        excludes="compile",
+        in_use=lambda k: "torch.compile runs already" if k.used.compiled else "",
+        refused=lambda k: "" if k.used.modules else "the loop calls no module that trains",
+        variants=lambda k: (
+            Settings(compile="default"),
+            *((Settings(compile="reduce-overhead"),) if k.used.device == "cuda" else ()),
+        ),
+        bound=of_host,
+        words=lambda s: (
+            "torch.compile" if s.compile == "default" else f"torch.compile({s.compile})"
+        ),
+        place="call",
+        code=_compile_code,
+    ),
+    Remedy(
+        name="fused",
+        group="host",
+        excludes="optimizer",
+        in_use=_optimizer_in_use("fused"),
+        refused=lambda k: "" if k.used.can_fuse else "its optimizer has no fused implementation",
+        variants=_one(Settings(optimizer="fused")),
+        bound=of_optimizer,
+        words=lambda _: "fused optimizer",
+        place="optimizer",
+        code=_optimizer_code,
+    ),
+    Remedy(
+        name="foreach",
+        group="host",
+        excludes="optimizer",
+        in_use=_better_in_use,
+        refused=lambda k: "" if k.used.can_foreach else "its optimizer has no foreach one",
+        variants=_one(Settings(optimizer="foreach")),
+        bound=of_optimizer,
+        words=lambda _: "foreach optimizer",
+        place="optimizer",
+        code=_optimizer_code,
+    ),
+    Remedy(
+        name="threads",
+        group="host",
+        excludes="threads",
+        in_use=never,
+        refused=lambda k: (
+            ""
+            if k.on_cpu and _thread_variants(k)
+            else "one core has one thread"
+            if k.on_cpu
+            else "a GPU trains"
+        ),
+        variants=_thread_variants,
+        bound=of_host,
+        words=lambda s: f"{s.threads} thread" + "s" * (s.threads != 1),
+        place="",
+        code=_threads_code,
+    ),
+    Remedy(
+        name="checkpoint",
+        group="memory",
+        excludes="checkpoint",
+        in_use=lambda k: "activation checkpointing is on" if k.used.checkpoints else "",
+        refused=lambda k: (
+            ("" if k.limit == "memory" else "memory does not limit this script, and it costs time")
+            if k.used.blocks
+            else "its model has no repeated blocks"
+        ),
+        variants=_one(Settings(checkpoint=True)),
+        bound=lambda _, __: Bound(inf, "it saves memory, and costs time"),
+        words=lambda _: "checkpointed blocks",
+        place="call",
+        code=lambda k, _: (
+            f"# in the forward pass, for each of the {k.used.blocks}",
+            "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
+        ),
+    ),
+    Remedy(
+        name="segments",
+        group="memory",
+        excludes="segments",
+        in_use=lambda k: "expandable segments are on" if k.used.expandable else "",
+        refused=lambda k: (
+            _cuda_only(k) or ("" if k.limit == "memory" else "memory does not limit this script")
+        ),
+        variants=_one(
+            Settings(variables=(("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),))
+        ),
+        bound=lambda _, __: Bound(inf, "it saves memory"),
+        words=lambda _: "expandable segments",
+        place="",
+        code=lambda _, __: ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",),
+    ),
+)
+"""All of them. `--try` takes their names."""
+
+PLAUSIBLE: dict[Limit, tuple[str, ...]] = {
+    "input": ("workers", "persistent", "prefetch"),
+    "host": ("compile", "fused", "foreach"),
+    "synchronisation": ("compile", "pin"),
+    "copies": ("pin",),
+    "small kernels": ("compile", "fused", "foreach"),
+    "memory": ("amp", "checkpoint", "segments"),
+    "saturated": ("amp", "compile", "channels_last"),
+}
+"""Remedies that a verdict makes plausible; of these the answer names the command."""
+
+REMEDY_NAMES: tuple[str, ...] = tuple(remedy.name for remedy in EVERY_REMEDY)
+ALL = "all"
+
+
+def candidates(known: Known, names: Sequence[str]) -> list[Candidate]:
+    """What may be tried of these remedies, the most promising first.
+
+    By the bound; where nothing bounds them, those that fit the limit of the step come first.
+    """
+    order = GROUPS_FIRST.get(known.limit, USUAL_ORDER)
+    wanted = [remedy for remedy in EVERY_REMEDY if ALL in names or remedy.name in names]
+    found = [
+        Candidate(remedy, settings, remedy.bound(known, settings))
+        for remedy in wanted
+        if not remedy.in_use(known) and not remedy.refused(known)
+        for settings in remedy.variants(known)
+    ]
+    return sorted(found, key=lambda each: (-each.bound.factor, order.index(each.remedy.group)))
+
+
+def together(gained: Sequence[tuple[Candidate, float]]) -> tuple[Candidate, ...]:
+    """The two that gained most and do not exclude each other; fewer where there are not two.
+
+    Args:
+        gained: those that surely gained, with their factor.
+    """
+    best = sorted(gained, key=lambda each: -each[1])
+    for place, (first, _) in enumerate(best):
+        for second, _ in best[place + 1 :]:
+            if first.remedy.excludes != second.remedy.excludes:
+                return first, second
+        break
+    return tuple(candidate for candidate, _ in best[:1])
+
+
+def plausible(limit: Limit) -> str:
+    """What `--try` takes after a verdict; empty where no remedy can be tried."""
+    return ",".join(PLAUSIBLE.get(limit, ()))

@@ -1,0 +1,134 @@
+"""Two processes of the script beside each other: by the one comparison of the core.
+
+    round 1:  as it is (warm-up, timed)   remedy (warm-up, timed)
+    round 2:  remedy ...                  as it is ...
+
+Each window is a reading of its side in its round, and of its process: what two processes differ by
+for themselves makes their ratio less sure, as between two sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log, sqrt
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from ...advisor.measured.speeds import SURE, Reading, Speeds, Wander, readings_of
+from ...records import Spread, Trial
+from ...spread import student
+from .catalogue import LEAST_GAIN
+from .records import Outcome
+
+AS_IT_IS, WITH_REMEDY = 1, 2
+"""The sides, where the core's comparison has sizes."""
+ROUNDS_TO_CLAIM = 5
+"""With fewer nothing is said: what one process met in one turn would decide."""
+LOOKS = (6, 9)
+"""Rounds after which it is asked whether they are enough. Each look more is one more chance to be
+wrong."""
+MOST_ROUNDS = 12
+WORTH_IT = 1.05
+"""What surely gains less counts as no gain."""
+PRECISE_RATIO = 0.01
+"""Half-width of the ratio's interval at which no further round is made."""
+
+
+class Turn(NamedTuple):
+    """One window.
+
+    Attributes:
+        side: whose it is.
+        process: number of its process.
+        round: in which both sides had a turn; `None` where they ran one after the other.
+    """
+
+    side: int
+    process: int
+    round: int | None
+    trial: Trial
+
+
+def speeds(turns: Sequence[Turn], wander: Wander) -> Speeds:
+    """The throughput of both sides beside each other."""
+    return Speeds([each for turn in turns for each in _readings(turn)], {}, wander)
+
+
+def _readings(turn: Turn) -> list[Reading]:
+    """A window as a reading of its side; one in a round has no error of its own."""
+    return [
+        reading._replace(
+            size=turn.side,
+            error=reading.error if turn.round is None else None,
+            trial=0 if turn.round is not None else turn.process,
+            process=turn.process,
+            round=turn.round,
+        )
+        for reading in readings_of([turn.trial])
+    ]
+
+
+def ratio(turns: Sequence[Turn], wander: Wander, confidence: float) -> Spread | None:
+    """Throughput with the remedy over that without; `None` where a side has no reading."""
+    return speeds(turns, wander).compare(WITH_REMEDY, AS_IT_IS, confidence)
+
+
+def rates_of(turns: Sequence[Turn]) -> tuple[tuple[float, float], ...]:
+    """Samples per second in each round that both sides had, without the remedy and with it."""
+    rounds: dict[int, dict[int, float]] = {}
+    for turn in turns:
+        rate = turn.trial.samples_per_s
+        if turn.round is not None and rate is not None:
+            rounds.setdefault(turn.round, {})[turn.side] = rate.median
+    return tuple(
+        (sides[AS_IT_IS], sides[WITH_REMEDY])
+        for sides in rounds.values()
+        if {AS_IT_IS, WITH_REMEDY} <= set(sides)
+    )
+
+
+def is_enough(turns: Sequence[Turn], wander: Wander) -> bool:
+    """Whether another round would add nothing to what is said."""
+    num_rounds = len({turn.round for turn in turns})
+    sure = ratio(turns, wander, SURE)
+    if num_rounds >= MOST_ROUNDS:
+        return True
+    if num_rounds not in LOOKS or sure is None:
+        return False
+    return said(turns, wander) in ("gain", "slower") or sure.relative_half_width <= PRECISE_RATIO
+
+
+def said(turns: Sequence[Turn], wander: Wander) -> Outcome:
+    """What the turns say.
+
+    The fit expects windows to differ by some percent, and gives those that are far off little
+    weight. Where they differ by tens, as on a machine that others use, few rounds would make it too
+    sure: there the ratios of the rounds have to show the same by themselves, by Student's t.
+    """
+    sure = ratio(turns, wander, SURE)
+    if sure is None:
+        return "cannot tell"
+    outcome = outcome_of(sure)
+    logs = [log(remedy / usual) for usual, remedy in rates_of(turns)]
+    if outcome not in ("gain", "slower") or not logs:
+        return outcome
+    if len(logs) < ROUNDS_TO_CLAIM:
+        return "cannot tell"
+    half = student(len(logs) - 1, SURE) * stdev(logs) / sqrt(len(logs))
+    return outcome if abs(fmean(logs)) > half else "cannot tell"
+
+
+def outcome_of(sure: Spread) -> Outcome:
+    """What a ratio says, by an interval that speaks for a change.
+
+    >>> from batchadvisor.records import Spread
+    >>> at = lambda low, mid, high: Spread(median=mid, low=low, high=high, num_samples=5,
+    ...                                    confidence=0.98)
+    >>> [outcome_of(at(*each)) for each in ((1.1, 1.2, 1.3), (0.98, 1.0, 1.01), (0.8, 1, 1.3))]
+    ['gain', 'no gain', 'cannot tell']
+    """
+    if sure.low > 1 and sure.median >= LEAST_GAIN:
+        return "gain"
+    if sure.high < 1:
+        return "slower"
+    return "no gain" if sure.high < WORTH_IT else "cannot tell"

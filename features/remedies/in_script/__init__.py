@@ -1,0 +1,1 @@
+"""The part inside the script's process: hooks live here alone, the files stay as they are."""

@@ -1,0 +1,35 @@
+"""`remedies.json` in the folder of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from ...errors import RunError
+from ...session.recording.store import write_whole
+from .records import Remedies
+
+FILE = "remedies.json"
+
+
+def save(folder: Path, remedies: Remedies) -> None:
+    """Writes the file whole or not at all.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    data = msgspec.json.format(msgspec.json.encode(remedies), indent=1)
+    try:
+        write_whole(folder / FILE, data + b"\n")
+    except OSError as error:
+        msg = f"cannot write {folder / FILE}: {error.strerror or error}."
+        raise RunError(msg, "Free some space, and try again.") from error
+
+
+def read(folder: Path) -> Remedies | None:
+    """What was tried in a run's folder; `None` where nothing was, or the file cannot be read."""
+    try:
+        return msgspec.json.decode((folder / FILE).read_bytes(), type=Remedies)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,51 @@
+"""What was tried, as terminal text."""
+
+from __future__ import annotations
+
+from ...reports.report import Table
+from ...reports.terminal.page import Page
+from ...reports.terminal.sections import add_tables
+from .records import Remedies, TriedRemedy
+from .words import headline, message_of, where_of
+
+
+def render(
+    remedies: Remedies,
+    table: Table,
+    *,
+    next_command: str,
+    width: int,
+    color: bool,
+    encoding: str = "utf-8",
+) -> str:
+    """The table, then the code of what gained.
+
+    Args:
+        table: of what was tried.
+        next_command: what to type next; may be empty.
+        width: columns of the terminal.
+        color: whether ANSI codes may be used.
+        encoding: of the output; characters that it lacks are replaced.
+    """
+    page = Page(width, encoding)
+    page.entry(f"{headline(remedies)}.", label="Remedies: ", style="bold", indent=0)
+    add_tables(page, (table,))
+    for tried in to_write(remedies):
+        page.blank()
+        page.entry(message_of(tried, confirmed=tried is remedies.together), indent=0)
+        page.entry(where_of(tried), label="→ ")
+        for line in tried.code:
+            page.whole(line, indent=4)
+    if next_command:
+        page.blank()
+        page.whole(next_command, label="Next: ", label_style="bold", indent=0)
+    return page.render(color=color)
+
+
+def to_write(remedies: Remedies) -> list[TriedRemedy]:
+    """What is worth writing: the two together, else the best one."""
+    together = remedies.together
+    if together is not None and together.outcome == "gain":
+        return [together]
+    gained = [each for each in remedies.tried if each.outcome == "gain" and each.gain is not None]
+    return sorted(gained, key=lambda each: -(each.gain.median if each.gain else 0.0))[:1]

@@ -1,0 +1,631 @@
+"""Tries remedies after a run: each in a fresh process, in turn with the script as it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...advisor.measured.scaling import input_share
+from ...advisor.measured.speeds import SURE, wander_of
+from ...errors import BatchAdvisorError, RunError, UsageError
+from ...probes.devices import host
+from ...probes.process.interrupts import cause_of, held_back
+from ...probes.process.worker_listener import TimeOver
+from ...records import Spread, Trial
+from ...reports.words.wording import plural
+from ...session.display import Display
+from ...session.recording.record_writer import RecordWriter
+from ...session.recording.store import RunStore
+from ...session.run import RunResult
+from ...session.setup.options import RunOptions
+from ...session.setup.target import choose_target
+from ...session.workers.failures import tool_failed
+from ...spread import ratio_of, spread_of
+from . import store
+from .catalogue import (
+    ALL,
+    EVERY_REMEDY,
+    LEAST_GAIN,
+    REMEDY_NAMES,
+    Candidate,
+    Known,
+    candidates,
+    epoch_of,
+    place_of,
+    restarts_of,
+    together,
+    worker_numbers,
+)
+from .checked import checked
+from .compare import (
+    AS_IT_IS,
+    LOOKS,
+    ROUNDS_TO_CLAIM,
+    WITH_REMEDY,
+    Turn,
+    is_enough,
+    outcome_of,
+    rates_of,
+    ratio,
+    said,
+)
+from .processes import ChangedWorkers, Process, Refused
+from .records import Ceiling, NumbersChecked, Outcome, Remedies, TriedRemedy
+from .settings import Begin, Drain, Facts, Kept, Settings, UsedAlready, Watched
+
+TRYING_SHARE = 3.0
+"""Trying takes up to so many times the budget of the run, which with the run itself makes four."""
+WINDOW_S, LONGEST_WINDOW_S = 0.5, 5.0
+STEPS_A_WINDOW = 6
+"""A window is as long as so many steps, within these seconds."""
+LATEST = 2.5
+"""A turn ends after so many times its window, its warm-up included, whatever came by then."""
+DRAIN_S, DRAIN_SHARE = 1.0, 0.03
+"""The loader alone is read for so long with each number of workers, at most this share of the
+time."""
+BEYOND_BOUND = 1.1
+"""A bound is measured too: a gain may surely exceed it by so much."""
+INPUT_MATTERS = 0.02
+"""Share of a step from which on its wait for the loader is looked into."""
+ROOM_FOR_TWO = 1.25
+"""Memory for a second process beside the first: so many times its peak."""
+IN_FORCE_LATE = (
+    "threads",
+    "autocast",
+    "tf32",
+    "benchmark",
+    "channels_last",
+    "compile",
+    "checkpoint",
+    "widen",
+)
+"""Settings that are in force only once the loop is known."""
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    """The names in `--try`.
+
+    >>> names_of("amp, compile")
+    ('amp', 'compile')
+
+    Raises:
+        UsageError: one of them is unknown, or there is none.
+    """
+    names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    unknown = [name for name in names if name not in (ALL, *REMEDY_NAMES)]
+    if unknown or not names:
+        what = f"{unknown[0]!r} is no remedy" if unknown else "no remedy is named"
+        raise UsageError(f"--try: {what}.", f"Take {ALL}, or some of {', '.join(REMEDY_NAMES)}.")
+    return names
+
+
+RANKS_REFUSED = "several ranks run in lock-step, and two jobs of them would share their devices"
+NO_LOADER_STEERED = "the sizes do not reach this script through a DataLoader"
+
+
+def why_not(options: RunOptions) -> str:
+    """Why remedies cannot be tried of such a run; empty if they can."""
+    if options.num_ranks is not None or options.launcher:
+        return RANKS_REFUSED
+    if options.gpus is not None or "," in options.device:
+        return "several devices are probed at once"
+    if options.dry_run:
+        return "a dry run measures nothing"
+    if not options.traits.steers_loader:
+        return NO_LOADER_STEERED
+    return ""
+
+
+def try_remedies(
+    options: RunOptions, result: RunResult, names: Sequence[str], display: Display
+) -> Remedies:
+    """Tries them, and keeps what came of it in the run's folder after each.
+
+    Ctrl-C, and what fails, end it; what was measured by then is in what is returned.
+
+    Args:
+        result: of the run, which is over.
+        names: of remedies, `all` among them.
+    """
+    return Trying(options, result, names, display).all_of_them()
+
+
+class _Measured(NamedTuple):
+    """A comparison as it ended."""
+
+    turns: list[Turn]
+    usual: Kept | None
+    remedy: Kept | None
+
+
+class Trying:
+    """One go.
+
+    Args:
+        options, result, names, display: as above.
+    """
+
+    def __init__(
+        self, options: RunOptions, result: RunResult, names: Sequence[str], display: Display
+    ) -> None:
+        record, advice = result.record, result.advice
+        self._options, self._record, self._advice = options, record, advice
+        self._folder, self._names, self._display = result.folder, names, display
+        self._begun_s = time.monotonic()
+        budget_s = TRYING_SHARE * record.goal.budget_s
+        self._end_s = self._begun_s + budget_s
+        chosen = advice.recommended
+        size = 1 if chosen is None else chosen.batch_size
+        device = "" if record.device is None else record.device.name
+        self._remedies = Remedies(
+            asked=tuple(names), batch_size=size, device=device, budget_s=budget_s
+        )
+        self._size = size
+        self._num_processes = 0
+        self._usual: Process | None = None
+        self._usual_kept: Kept | None = None
+        self._known: Known | None = None
+        self._start_s = 0.0
+        self._step_s = 0.1
+        self._turns_s: list[float] = []
+        self._wander = wander_of(record.device, record.trials)
+        self._store: RunStore | None = None
+        self._pools: list[Process] = []
+
+    def all_of_them(self) -> Remedies:
+        """Tries one after the other."""
+        state, reason = "finished", ""
+        try:
+            self._try_all()
+        except KeyboardInterrupt as pressed:
+            with held_back():
+                state, reason = "interrupted", f"interrupted by {cause_of(pressed)}"
+        except Refused as refused:
+            state, reason = "failed", f"the script as it is did not run again: {refused}"
+        except TimeOver:
+            reason = "the time was over"
+        except BatchAdvisorError as error:
+            state, reason = "failed", error.what.rstrip(".")
+        except Exception as fault:  # noqa: BLE001  ours; what was measured is kept
+            state, reason = "failed", tool_failed(fault).what.rstrip(".")
+        finally:
+            self._end_all()
+        self._change(state=state, reason=reason or self._remedies.reason)
+        return self._remedies
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _try_all(self) -> None:
+        if self._advice.recommended is None:
+            raise RunError("no size was recommended, so that there is none to try remedies at.")
+        record = self._record
+        if record.distribution is not None:
+            raise RunError(f"{RANKS_REFUSED}.")
+        if record.discovery is None or not record.discovery.traits.steers_loader:
+            raise RunError(f"{NO_LOADER_STEERED}.")
+        self._store = RunStore(self._folder)
+        self._look()
+        assert self._known is not None
+        found = candidates(self._known, self._names)
+        self._say_what_is_not_tried(found)
+        waiting = [each for each in found if each.bound.factor >= LEAST_GAIN]
+        gained: list[tuple[Candidate, float]] = []
+        while waiting:
+            candidate = waiting.pop(0)
+            if candidate.remedy.name == "persistent":
+                tried = self._started_anew(candidate)
+            else:
+                tried = self._one((candidate,), num_left=len(waiting) + 1)
+            self._add(tried)
+            if tried.outcome == "gain" and tried.gain is not None:
+                gained.append((candidate, tried.gain.median))
+        best = together(self._best_of_each(gained))
+        if len(best) > 1:
+            self._change(together=self._one(best, num_left=1, anew=True))
+
+    def _look(self) -> None:
+        """Starts the script as it is, and sees what it does already."""
+        self._display.note(f"trying remedies at batch {self._size}: the script as it is")
+        usual = self._process(Settings())
+        self._start_s = usual.start(self._end_s)
+        usual.ask(Begin(), dict[str, Any], self._end_s)
+        first = usual.timed(self._size, window_s=WINDOW_S, num_warmup=3, deadline_s=self._left_s())
+        if first.step_s is None:
+            raise Refused("no step was timed")
+        self._step_s = first.step_s.median
+        self._check_time()
+        self._usual = usual
+        self._usual_kept = usual.ask(Watched(), Kept, self._end_s)
+        used = usual.ask(Facts(), UsedAlready, self._end_s)
+        self._known = self._known_of(used, first, ())
+        ceilings = self._ceilings(usual, used)
+        self._known = self._known_of(used, first, ceilings)
+        self._change(ceilings=ceilings)
+
+    def _check_time(self) -> None:
+        """Whether one comparison fits.
+
+        Raises:
+            RunError: it does not.
+        """
+        wanted_s = self._comparison_s
+        if self._left_s() >= wanted_s:
+            return
+        budget_s = self._record.goal.budget_s
+        enough_s = budget_s + (wanted_s - self._left_s()) / TRYING_SHARE
+        raise RunError(
+            f"one comparison takes about {wanted_s:.0f} s, and {self._left_s():.0f} s are left of "
+            f"the {TRYING_SHARE * budget_s:.0f} s for remedies; --budget {enough_s + 1:.0f}s is "
+            "enough."
+        )
+
+    def _ceilings(self, usual: Process, used: UsedAlready) -> tuple[Ceiling, ...]:
+        """What the loader gives alone, where that matters to a remedy that was asked for."""
+        assert self._known is not None
+        share = self._known.input_share
+        of_workers = {"workers", "persistent", ALL} & set(self._names)
+        waits = share is None or share >= INPUT_MATTERS
+        restarts = bool(used.num_workers) and not used.persistent_workers
+        if not of_workers or not (waits or restarts):
+            return ()
+        numbers = [used.num_workers]
+        if waits:
+            numbers += [n for n in worker_numbers(used.cores_at_start) if n != used.num_workers]
+        limit_s = min(DRAIN_S, DRAIN_SHARE * self._remedies.budget_s)
+        drain = Drain(
+            num_workers=tuple(numbers),
+            batch_size=self._size,
+            limit_s=limit_s,
+            restarted=used.num_workers if restarts else 0,
+        )
+        self._display.note("reading from the loader alone")
+        try:
+            return tuple(usual.ask(drain, list[Ceiling], self._end_s))
+        except Refused as refused:
+            return (Ceiling(num_workers=used.num_workers, reason=str(refused)),)
+
+    def _known_of(self, used: UsedAlready, first: Trial, ceilings: tuple[Ceiling, ...]) -> Known:
+        record, verdict = self._record, self._advice.verdict
+        assert record.discovery is not None
+        rate = first.samples_per_s
+        peak = None if first.memory is None else first.memory.peak_bytes
+        capacity = None if record.device is None else record.device.capacity_bytes
+        on_gpu = used.device != "cpu"
+        shares = [each.value for each in verdict.contributions if isinstance(each.value, float)]
+        return Known(
+            used=used,
+            limit=verdict.limit,
+            input_share=None if first.input_wait_s is None else input_share(first),
+            idle_share=min(1.0, sum(shares)) if on_gpu and shares and sum(shares) > 0 else None,
+            samples_per_s=0.0 if rate is None else rate.median,
+            samples_per_epoch=record.discovery.primary.num_samples,
+            ceilings=ceilings,
+            peak_share=peak / capacity if peak and capacity else None,
+            precision=record.discovery.precision,
+        )
+
+    def _say_what_is_not_tried(self, found: Sequence[Candidate]) -> None:
+        """Remedies in use, those that do not apply, and those that cannot help by their bound."""
+        known = self._known
+        assert known is not None
+        for remedy in EVERY_REMEDY:
+            if ALL not in self._names and remedy.name not in self._names:
+                continue
+            mine = [each for each in found if each.remedy is remedy]
+            in_use, refused = remedy.in_use(known), remedy.refused(known)
+            if in_use or refused or not mine:
+                change = remedy.name if not mine else mine[0].words
+                reason = in_use or refused or "there is no other setting of it"
+                outcome: Outcome = "in use" if in_use else "not tried"
+                self._add(TriedRemedy(name=remedy.name, change=change, outcome=outcome,
+                                      numbers=NO_NUMBERS, reason=reason))  # fmt: skip
+                continue
+            for each in mine:
+                if each.bound.factor < LEAST_GAIN:
+                    reason = f"it cannot help: {each.bound.why}, so that it gains "
+                    gain = each.bound.factor - 1
+                    reason += f"at most {gain:.1%}" if gain > 0 else "nothing"
+                    self._add(self._as_tried((each,), "not tried", reason=reason))
+
+    def _started_anew(self, candidate: Candidate) -> TriedRemedy:
+        """Workers that persist: no window shows them, for none begins an epoch.
+
+        An epoch's steps and the start of its workers, anew over persistent, as they were timed.
+        """
+        known = self._known
+        assert known is not None
+        found, epoch_s = restarts_of(known), epoch_of(known)
+        assert epoch_s is not None
+        anew = spread_of([epoch_s + start_s for start_s in found.starts_s])
+        kept = spread_of([epoch_s + start_s for start_s in found.persistent_s])
+        assert anew is not None
+        assert kept is not None
+        gain = ratio_of(anew, kept)
+        numbers = NumbersChecked(reason="no step changes")
+        reason = "by the start of its workers, timed apart from the steps of an epoch"
+        return self._as_tried(
+            (candidate,), outcome_of(gain), gain=gain, numbers=numbers, reason=reason
+        )
+
+    def _one(self, what: Sequence[Candidate], *, num_left: int, anew: bool = False) -> TriedRemedy:
+        """Tries one, or two together.
+
+        Args:
+            num_left: comparisons that share the time, this one and one of two together among them.
+            anew: the script as it is starts anew as well.
+        """
+        words = " and ".join(each.words for each in what)
+        wanted_s = self._comparison_s
+        left_s = self._left_s()
+        share_s = max(wanted_s, left_s / (num_left + (0 if anew else 1)))
+        if left_s < wanted_s * (2 if anew else 1):
+            return self._as_tried(what, "not tried", reason="the time was over before its turn")
+        self._display.note(f"trying {words}: up to {min(left_s, share_s):.0f} s")
+        until_s = min(self._end_s, time.monotonic() + share_s)
+        settings = what[0].settings
+        for other in what[1:]:
+            settings = settings.and_(other.settings)
+        process = self._process(settings)
+        try:
+            measured = self._compared(process, until_s, anew=anew)
+        except Refused as refused:
+            if settings.autocast == "float16" and refused.without_step:
+                reason = "the scaler left out every step: a gradient was infinite"
+                return self._as_tried(what, "wrong numbers", numbers=NOT_FINITE, reason=reason)
+            return self._as_tried(what, "failed", reason=str(refused))
+        except TimeOver:
+            return self._as_tried(
+                what, "not tried", reason="the time was over before its process was ready"
+            )
+        finally:
+            self._end(process)
+        return self._judged(what, settings, measured)
+
+    def _compared(self, process: Process, until_s: float, *, anew: bool) -> _Measured:
+        """Windows of both sides, in turn where there is room for two processes."""
+        if anew and self._usual is not None:
+            self._end(self._usual)
+            self._usual = None
+        if not self._has_room():
+            return self._one_after_the_other(process, until_s)
+        usual = self._living_usual()
+        process.start(until_s)
+        process.ask(Begin(), dict[str, Any], until_s)
+        self._warm(process, until_s)
+        if anew:
+            self._warm(usual, until_s)
+        until_s = self._with_rounds(until_s)
+        turns: list[Turn] = []
+        number = 0
+        while not is_enough(turns, self._wander):
+            if number and time.monotonic() + 2 * self._turn_s > until_s:
+                break
+            number += 1
+            sides = [(AS_IT_IS, usual), (WITH_REMEDY, process)]
+            for side, each in sides if number % 2 else reversed(sides):
+                turns.append(Turn(side, each.number, number, self._window(each)))
+        return _Measured(turns, self._usual_kept, process.ask(Watched(), Kept, until_s + 10))
+
+    def _one_after_the_other(self, process: Process, until_s: float) -> _Measured:
+        """The script as it is, with the remedy, and as it is once more: no two at a time."""
+        turns: list[Turn] = []
+        kept: dict[int, Kept] = {}
+        third_s = (until_s - time.monotonic()) / 3
+        for side in (AS_IT_IS, WITH_REMEDY, AS_IT_IS):
+            if self._usual is not None:
+                self._end(self._usual)
+                self._usual = None
+            each = process if side == WITH_REMEDY else self._process(Settings())
+            ends_s = time.monotonic() + third_s
+            each.start(ends_s)
+            each.ask(Begin(), dict[str, Any], ends_s)
+            self._warm(each, ends_s)
+            for _ in range(ROUNDS_TO_CLAIM):
+                turns.append(Turn(side, each.number, None, self._window(each)))
+                if time.monotonic() > ends_s:
+                    break
+            kept[side] = each.ask(Watched(), Kept, ends_s + 10)
+            self._end(each)
+        return _Measured(turns, kept.get(AS_IT_IS), kept.get(WITH_REMEDY))
+
+    def _judged(
+        self, what: Sequence[Candidate], settings: Settings, measured: _Measured
+    ) -> TriedRemedy:
+        """What the windows and the numbers say."""
+        turns = measured.turns
+        sure = ratio(turns, self._wander, SURE)
+        if sure is None:
+            return self._as_tried(what, "cannot tell", reason="no window has a time")
+        self._note_rate(turns)
+        numbers = NO_NUMBERS
+        assert self._known is not None
+        if measured.usual is not None and measured.remedy is not None:
+            late = any(name in settings.changes for name in IN_FORCE_LATE)
+            numbers = checked(
+                measured.usual,
+                measured.remedy,
+                begins_late=late,
+                drops=self._known.used.drops and late,
+            )
+        outcome, reason = said(turns, self._wander), ""
+        num_rounds = len(rates_of(turns))
+        if outcome == "cannot tell" and 0 < num_rounds < ROUNDS_TO_CLAIM:
+            reason = f"there was time for {plural(num_rounds, 'round')} only"
+        if outcome == "gain" and len(what) == 1 and sure.low > BEYOND_BOUND * what[0].bound.factor:
+            outcome = "cannot tell"
+            reason = "it seems to gain more than it can, so that something else changed meanwhile"
+        if not numbers.finite:
+            outcome = "wrong numbers"
+            reason = numbers.note or "the loss is not finite any more"
+        elif measured.remedy is not None and measured.remedy.breaks and outcome != "gain":
+            reason = f"graph break at {measured.remedy.breaks[0]}"
+        elif settings.compile and measured.remedy is not None and not measured.remedy.compiled:
+            reason = "torch.compile compiled nothing of it"
+        return self._as_tried(
+            what,
+            outcome,
+            gain=ratio(turns, self._wander, SURE),
+            rates=rates_of(turns),
+            peak_bytes=_peak(turns, WITH_REMEDY),
+            usual_bytes=_peak(turns, AS_IT_IS),
+            numbers=numbers,
+            reason=reason,
+        )
+
+    def _as_tried(
+        self, what: Sequence[Candidate], outcome: Outcome, **measured: Any
+    ) -> TriedRemedy:
+        known = self._known
+        assert known is not None
+        place, line = place_of(what[0].remedy, known)
+        bounds = [each.bound for each in what]
+        factor = bounds[0].factor if len(what) == 1 else float("inf")
+        measured.setdefault("numbers", NO_NUMBERS)
+        return TriedRemedy(
+            name="+".join(each.remedy.name for each in what),
+            change=" and ".join(each.words for each in what),
+            outcome=outcome,
+            bound=factor if factor < float("inf") else None,
+            why_bound=bounds[0].why if len(what) == 1 else "",
+            place=place if len(what) == 1 else None,
+            line=line if len(what) == 1 else "",
+            code=tuple(line for each in what for line in each.remedy.code(known, each.settings)),
+            **measured,
+        )
+
+    def _best_of_each(
+        self, gained: Sequence[tuple[Candidate, float]]
+    ) -> list[tuple[Candidate, float]]:
+        """The best of several settings of one remedy."""
+        best: dict[str, tuple[Candidate, float]] = {}
+        for candidate, gain in gained:
+            name = candidate.remedy.name
+            if name not in best or best[name][1] < gain:
+                best[name] = (candidate, gain)
+        return list(best.values())
+
+    # processes -------------------------------------------------------------------------------
+
+    def _process(self, settings: Settings) -> Process:
+        assert self._store is not None
+        writer = RecordWriter(self._record, self._store, keep=False)
+        options = self._options
+        target = choose_target(options.device, options.memory_limit_bytes)
+        pool = ChangedWorkers(options, target, writer, self._display, settings)
+        process = Process(pool, self._num_processes)
+        self._num_processes += 1
+        self._pools.append(process)
+        return process
+
+    def _living_usual(self) -> Process:
+        if self._usual is None:
+            self._usual = self._process(Settings())
+            self._usual.start(self._end_s)
+            self._usual.ask(Begin(), dict[str, Any], self._end_s)
+        return self._usual
+
+    def _end(self, process: Process) -> None:
+        process.end()
+        self._pools = [each for each in self._pools if each is not process]
+
+    def _end_all(self) -> None:
+        for process in list(self._pools):
+            self._end(process)
+        if self._store is not None:
+            self._store.close()
+
+    def _has_room(self) -> bool:
+        """Whether two processes fit into the memory side by side."""
+        known, device = self._known, self._record.device
+        assert known is not None
+        share = known.peak_share
+        if share is None or device is None:
+            return True
+        if device.kind == "cpu":
+            available = host.available_bytes()
+            peak = share * device.capacity_bytes
+            return available is None or available[0] >= ROOM_FOR_TWO * peak
+        return (1 + ROOM_FOR_TWO) * share <= 1
+
+    # time ------------------------------------------------------------------------------------
+
+    @property
+    def _window_s(self) -> float:
+        return min(LONGEST_WINDOW_S, max(WINDOW_S, STEPS_A_WINDOW * self._step_s))
+
+    @property
+    def _turn_s(self) -> float:
+        """Seconds of a turn with its warm-up, by those that were made."""
+        return median(self._turns_s) if self._turns_s else 2 * self._window_s + 2 * self._step_s
+
+    @property
+    def _comparison_s(self) -> float:
+        """Seconds that one comparison takes at the least, the start of its process included."""
+        return self._start_s + 2 * (1 + LOOKS[0]) * self._turn_s
+
+    def _with_rounds(self, until_s: float) -> float:
+        """When a comparison ends: later than planned where its start took the time of rounds."""
+        needed_s = 2 * LOOKS[0] * self._turn_s
+        return min(self._end_s, max(until_s, time.monotonic() + needed_s))
+
+    def _left_s(self) -> float:
+        return max(0.0, self._end_s - time.monotonic())
+
+    def _warm(self, process: Process, until_s: float) -> None:
+        """First steps load libraries, compile and fill caches: no window counts them."""
+        process.timed(
+            self._size,
+            window_s=WINDOW_S,
+            num_warmup=3,
+            deadline_s=max(1.0, until_s - time.monotonic()),
+        )
+
+    def _window(self, process: Process) -> Trial:
+        """One turn. It waits for no undisturbed steps: what disturbs one side disturbs both."""
+        begun_s = time.monotonic()
+        window_s = self._window_s
+        trial = process.timed(
+            self._size,
+            window_s=window_s,
+            num_warmup=2,
+            deadline_s=LATEST * window_s + 3 * self._step_s,
+        )
+        self._turns_s.append(time.monotonic() - begun_s)
+        return trial
+
+    # what is kept ----------------------------------------------------------------------------
+
+    def _note_rate(self, turns: Sequence[Turn]) -> None:
+        rates = [
+            turn.trial.samples_per_s.median
+            for turn in turns
+            if turn.side == AS_IT_IS and turn.trial.samples_per_s is not None
+        ]
+        middle: Spread | None = spread_of(rates)
+        if middle is not None:
+            self._change(samples_per_s=middle.median)
+
+    def _add(self, tried: TriedRemedy) -> None:
+        self._change(tried=(*self._remedies.tried, tried))
+
+    def _change(self, **changes: Any) -> None:
+        spent_s = time.monotonic() - self._begun_s
+        self._remedies = msgspec.structs.replace(self._remedies, spent_s=spent_s, **changes)
+        store.save(self._folder, self._remedies)
+
+
+NOT_FINITE = NumbersChecked(finite=False)
+NO_NUMBERS = NumbersChecked(reason="it was not timed")
+
+
+def _peak(turns: Sequence[Turn], side: int) -> int | None:
+    peaks = [
+        turn.trial.memory.peak_bytes
+        for turn in turns
+        if turn.side == side and turn.trial.memory is not None
+    ]
+    return max(peaks, default=None)

@@ -1,0 +1,172 @@
+"""What may be tried of a script, in which order, and what its bound excludes."""
+
+from math import inf
+
+import msgspec
+import pytest
+from batchadvisor.features.remedies.catalogue import (
+    ALL,
+    EVERY_REMEDY,
+    LEAST_GAIN,
+    REMEDY_NAMES,
+    Known,
+    candidates,
+    together,
+)
+from batchadvisor.features.remedies.records import Ceiling
+from batchadvisor.features.remedies.settings import Settings
+
+from .known import A_SCRIPT
+
+
+def known(**changes):
+    fields = {name: changes.pop(name) for name in list(changes) if name in Known._fields}
+    return Known(used=msgspec.structs.replace(A_SCRIPT, **changes), **fields)
+
+
+def tried(of, *names):
+    return [each for each in candidates(of, names or (ALL,)) if each.bound.factor >= LEAST_GAIN]
+
+
+def named(name):
+    return next(remedy for remedy in EVERY_REMEDY if remedy.name == name)
+
+
+class TestBounds:
+    def test_a_loader_that_waits_for_nothing_is_left_alone(self):
+        of = known(input_share=0.001, samples_per_s=100.0)
+        assert {each.remedy.name for each in tried(of)}.isdisjoint({"workers", "prefetch"})
+
+    def test_workers_gain_no_more_than_the_wait(self):
+        of = known(input_share=0.75, samples_per_s=100.0)
+        (bound,) = {each.bound.factor for each in tried(of, "workers")}
+        assert bound == pytest.approx(4)
+
+    def test_workers_gain_no_more_than_the_loader_gives(self):
+        ceilings = tuple(
+            Ceiling(num_workers=number, samples_per_s=rate)
+            for number, rate in ((0, 100.0), (1, 100.0), (2, 150.0))
+        )
+        of = known(input_share=0.9, samples_per_s=100.0, ceilings=ceilings)
+        bounds = {each.settings.num_workers: each.bound for each in candidates(of, ("workers",))}
+        assert bounds[2].factor == pytest.approx(1.5)
+        assert "at most 150 samples/s" in bounds[2].why
+
+    def test_a_loader_that_can_never_keep_up_is_not_tried(self):
+        ceilings = tuple(Ceiling(num_workers=number, samples_per_s=100.0) for number in (0, 1, 2))
+        of = known(input_share=0.9, samples_per_s=100.0, ceilings=ceilings)
+        assert tried(of, "workers") == []
+        assert candidates(of, ("workers",))
+
+    def test_nothing_on_the_device_helps_a_step_that_only_waits(self):
+        of = known(input_share=0.99, samples_per_s=100.0)
+        assert {each.remedy.group for each in tried(of)} == {"input"}
+
+    def test_an_optimizer_gains_no_more_than_it_takes(self):
+        of = known(optimizer_share=0.2)
+        assert candidates(of, ("fused",))[0].bound.factor == pytest.approx(1.25)
+        assert tried(known(optimizer_share=0.01), "fused", "foreach") == []
+
+    def test_what_nothing_bounds_says_so(self):
+        assert candidates(known(input_share=0.0), ("amp",))[0].bound.factor == inf
+
+    def test_a_gpu_that_does_not_compute_bounds_precision(self):
+        of = known(device="cuda", idle_share=0.8)
+        assert candidates(of, ("amp",))[0].bound.factor == pytest.approx(1.25)
+
+    def test_workers_that_start_once_in_a_long_epoch_gain_nothing(self):
+        starts = {"starts_s": (0.4, 0.5, 0.6), "persistent_s": (0.01,)}
+        ceilings = (Ceiling(num_workers=2, samples_per_s=100.0, **starts),)
+        of = known(num_workers=2, samples_per_s=100.0, samples_per_epoch=100_000, ceilings=ceilings)
+        assert tried(of, "persistent") == []
+        of = of._replace(samples_per_epoch=200)
+        assert candidates(of, ("persistent",))[0].bound.factor == pytest.approx(1.25)
+
+
+class TestConditions:
+    @pytest.mark.parametrize(
+        ("name", "changes"),
+        [
+            ("persistent", {"num_workers": 2, "persistent_workers": True}),
+            ("amp", {"autocast": "bfloat16"}),
+            ("fp16", {"autocast": "float16"}),
+            ("amp", {"precision": "bfloat16"}),
+            ("channels_last", {"num_convolutions": 3, "channels_last": True}),
+            ("compile", {"compiled": True}),
+            ("fused", {"optimizers": ("fused",)}),
+            ("foreach", {"optimizers": ("fused",)}),
+            ("checkpoint", {"blocks": "4 Block", "checkpoints": True, "limit": "memory"}),
+            ("pin", {"device": "cuda", "pin_memory": True}),
+        ],
+    )
+    def test_what_the_script_uses_is_recognised(self, name, changes):
+        of = known(**changes)
+        assert named(name).in_use(of)
+        assert candidates(of, (name,)) == []
+
+    @pytest.mark.parametrize(
+        "name", ["channels_last", "pin", "tf32", "benchmark", "checkpoint", "segments", "cores"]
+    )
+    def test_what_does_not_apply_says_why(self, name):
+        of = known()
+        assert not named(name).in_use(of)
+        assert named(name).refused(of)
+
+    def test_names_are_their_own(self):
+        assert len(set(REMEDY_NAMES)) == len(REMEDY_NAMES)
+        assert ALL not in REMEDY_NAMES
+
+
+class TestOrder:
+    def test_the_largest_bound_goes_first(self):
+        of = known(input_share=0.5, optimizer_share=0.3, samples_per_s=100.0)
+        bounds = [each.bound.factor for each in candidates(of, (ALL,))]
+        assert bounds == sorted(bounds, reverse=True)
+
+    @pytest.mark.parametrize(("limit", "first"), [("host", "compile"), ("saturated", "amp")])
+    def test_where_nothing_bounds_them_the_limit_does(self, limit, first):
+        assert candidates(known(limit=limit), (ALL,))[0].remedy.name == first
+
+
+class TestTogether:
+    def test_the_best_two_that_do_not_exclude_each_other(self):
+        of = known()
+        amp, fp16, compiled = (
+            next(iter(candidates(of, (name,)))) for name in ("amp", "fp16", "compile")
+        )
+        assert together([(amp, 1.4), (fp16, 1.5), (compiled, 1.1)]) == (fp16, compiled)
+        assert together([(amp, 1.4), (fp16, 1.5)]) == (fp16,)
+        assert together([]) == ()
+
+    def test_both_settings_are_in_force(self):
+        both = Settings(autocast="bfloat16").and_(
+            Settings(threads=2, variables=(("OMP_NUM_THREADS", "2"),))
+        )
+        assert both.changes == {
+            "autocast": "bfloat16",
+            "threads": 2,
+            "variables": (("OMP_NUM_THREADS", "2"),),
+        }
+
+
+class TestCode:
+    def test_the_line_is_written_anew_where_it_is_whole(self):
+        of = known(lines={"loader": "loader = DataLoader(data, batch_size=8)"})
+        (first, *_) = candidates(of._replace(input_share=0.5), ("workers",))
+        (code,) = first.remedy.code(of, first.settings)
+        assert code.startswith("loader = DataLoader(data, batch_size=8, num_workers=")
+
+    @pytest.mark.parametrize(
+        "line", ["", "loader = DataLoader(", "DataLoader(data, num_workers=n)"]
+    )
+    def test_else_the_options_are_named(self, line):
+        of = known(lines={"loader": line}, input_share=0.5)
+        (first, *_) = candidates(of, ("workers",))
+        (code,) = first.remedy.code(of, first.settings)
+        assert code.startswith("DataLoader(..., num_workers=")
+
+    def test_a_scaler_comes_with_fp16(self):
+        (first,) = candidates(known(), ("fp16",))
+        assert any(
+            "scaler.step(optimizer)" in line for line in first.remedy.code(known(), first.settings)
+        )

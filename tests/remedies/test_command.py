@@ -1,0 +1,57 @@
+"""`--try`: what is wrong with it is said before anything is measured."""
+
+import pytest
+from batchadvisor.cli.run import run
+from batchadvisor.errors import UsageError
+from batchadvisor.features.remedies.catalogue import PLAUSIBLE, REMEDY_NAMES, plausible
+from batchadvisor.features.remedies.command import check
+from batchadvisor.features.remedies.trying import names_of
+from batchadvisor.session.setup.options import RunOptions
+from click.testing import CliRunner
+
+
+def options(**changes):
+    return RunOptions(script="train.py", **{"tried": "all", **changes})
+
+
+class TestNames:
+    def test_they_are_split(self):
+        assert names_of(" amp,compile ,amp") == ("amp", "compile")
+        assert names_of("all") == ("all",)
+
+    @pytest.mark.parametrize("text", ["amp,wrkers", "", ","])
+    def test_an_unknown_one_lists_them_all(self, text):
+        with pytest.raises(UsageError) as raised:
+            names_of(text)
+        assert all(name in str(raised.value) for name in ("all", *REMEDY_NAMES))
+
+    def test_verdicts_name_remedies_that_there_are(self):
+        assert {name for names in PLAUSIBLE.values() for name in names} <= set(REMEDY_NAMES)
+        assert plausible("cannot tell") == ""
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        "changes",
+        [{"num_ranks": 2}, {"gpus": "all"}, {"door": "template"}, {"dry_run": True}],
+    )
+    def test_runs_in_which_nothing_can_be_tried(self, changes):
+        with pytest.raises(UsageError, match="--try cannot be used here"):
+            check(options(**changes))
+
+    def test_others_are_taken(self):
+        assert check(options(tried="amp")) == ("amp",)
+
+    def test_several_devices_are_refused_before_anything_starts(self, tmp_path):
+        script = tmp_path / "train.py"
+        script.write_text("raise SystemExit('it must not run')\n")
+        done = CliRunner().invoke(run, ["--try", "all", "--device", "cpu:1,cpu:1", str(script)])
+        assert isinstance(done.exception, UsageError)
+        assert "several devices" in str(done.exception)
+
+    def test_an_unknown_name_ends_the_command_at_once(self, tmp_path):
+        script = tmp_path / "train.py"
+        script.write_text("raise SystemExit('it must not run')\n")
+        done = CliRunner().invoke(run, ["--try", "nothing", str(script)])
+        assert isinstance(done.exception, UsageError)
+        assert "'nothing' is no remedy" in str(done.exception)

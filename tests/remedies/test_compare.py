@@ -1,0 +1,106 @@
+"""Two processes beside each other: a gain is claimed where there is one, and nowhere else."""
+
+import random
+from math import exp
+
+import pytest
+from batchadvisor.advisor.measured.speeds import OF_A_CPU, SURE
+from batchadvisor.features.remedies.compare import (
+    AS_IT_IS,
+    LOOKS,
+    MOST_ROUNDS,
+    WITH_REMEDY,
+    Turn,
+    is_enough,
+    rates_of,
+    ratio,
+    said,
+)
+from batchadvisor.records import Spread, Trial
+
+
+def window(rate):
+    rates = Spread(median=rate, low=0.98 * rate, high=1.02 * rate, num_samples=6, confidence=0.9)
+    return Trial(
+        ordinal=0,
+        worker=0,
+        batch_size=8,
+        kind="timed",
+        purpose="confirm",
+        outcome="ok",
+        arrived_batch_size=8,
+        step_s=Spread(median=8 / rate, low=7 / rate, high=9 / rate, num_samples=6, confidence=0.9),
+        samples_per_s=rates,
+    )
+
+
+def rounds(gain, num_rounds, noise, seed=0, *, drift=0.0):
+    """Turns of a remedy with a true gain on a machine that is slower by the round."""
+    rng = random.Random(seed)
+    turns = []
+    for number in range(1, num_rounds + 1):
+        machine = exp(rng.gauss(0, drift))
+        for side, factor in ((AS_IT_IS, 1.0), (WITH_REMEDY, gain)):
+            rate = 100 * factor * machine * exp(rng.gauss(0, noise))
+            turns.append(Turn(side, side, number, window(rate)))
+    return turns
+
+
+def until_enough(gain, noise, seed):
+    """What is said when no further round is made."""
+    turns = rounds(gain, MOST_ROUNDS, noise, seed, drift=0.2)
+    for num in range(2, len(turns) + 1, 2):
+        if is_enough(turns[:num], OF_A_CPU):
+            return said(turns[:num], OF_A_CPU)
+    raise AssertionError
+
+
+@pytest.mark.parametrize(("gain", "outcome"), [(1.6, "gain"), (0.6, "slower")])
+def test_a_true_difference_is_found(gain, outcome):
+    turns = rounds(gain, LOOKS[0], noise=0.02, drift=0.2)
+    found = ratio(turns, OF_A_CPU, SURE)
+    assert found.low < gain < found.high
+    assert said(turns, OF_A_CPU) == outcome
+    assert is_enough(turns, OF_A_CPU)
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.05, 0.1, 0.2])
+def test_no_gain_is_claimed_where_there_is_none(noise):
+    claims = [until_enough(1.0, noise, seed) for seed in range(100)]
+    assert claims.count("gain") <= 2
+    assert claims.count("slower") <= 2
+
+
+def test_noise_that_hides_a_gain_is_said():
+    turns = rounds(1.05, 4, noise=0.3, seed=3)
+    assert said(turns, OF_A_CPU) == "cannot tell"
+    assert not is_enough(turns, OF_A_CPU)
+
+
+def test_it_ends_whatever_the_noise():
+    assert is_enough(rounds(1.05, MOST_ROUNDS, noise=0.3, seed=3), OF_A_CPU)
+    assert not is_enough(rounds(1.6, LOOKS[0] - 1, noise=0.01), OF_A_CPU)
+
+
+def test_one_side_alone_says_nothing():
+    turns = [turn for turn in rounds(1.6, 4, noise=0.01) if turn.side == AS_IT_IS]
+    assert ratio(turns, OF_A_CPU, SURE) is None
+
+
+def test_processes_one_after_the_other_are_compared_by_their_windows():
+    turns = [
+        Turn(side, number, None, window(rate))
+        for number, (side, rate) in enumerate(
+            ((AS_IT_IS, 100), (WITH_REMEDY, 300), (AS_IT_IS, 102))
+        )
+        for _ in range(4)
+    ]
+    found = ratio(turns, OF_A_CPU, SURE)
+    assert found.median == pytest.approx(3, rel=0.1)
+    assert said(turns, OF_A_CPU) == "gain"
+    assert rates_of(turns) == ()
+
+
+def test_rates_are_told_by_round():
+    (first, *_) = rates_of(rounds(2.0, 3, noise=0.0))
+    assert first == pytest.approx((100, 200))

@@ -1,0 +1,124 @@
+"""The hooks inside the script's process, on real loaders, optimizers and steps."""
+
+import inspect
+import weakref
+
+import pytest
+import torch
+from batchadvisor.features.remedies.in_script import constructions, drained, in_force, numbers, used
+from batchadvisor.features.remedies.in_script.constructions import with_loader_options
+from batchadvisor.features.remedies.settings import Drain, Settings
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+DATA = TensorDataset(torch.arange(40.0).reshape(20, 2))
+
+
+class TestLoaderOptions:
+    def made(self, settings, *args, **kwargs):
+        signature = inspect.signature(DataLoader.__init__)
+        return with_loader_options(signature, object(), args, kwargs, settings)
+
+    def test_those_that_are_tried_stand_for_the_scripts_own(self):
+        given = self.made(Settings(num_workers=2, persistent_workers=True), DATA, 4, num_workers=1)
+        assert given == {
+            "dataset": DATA, "batch_size": 4, "num_workers": 2, "persistent_workers": True,
+        }  # fmt: skip
+
+    def test_without_workers_nothing_is_kept(self):
+        given = self.made(Settings(num_workers=0), DATA, num_workers=2, persistent_workers=True)
+        assert "persistent_workers" not in given
+        DataLoader(**given)
+
+    def test_nothing_changes_where_nothing_is_tried(self):
+        assert self.made(Settings(), DATA, shuffle=True) == {"dataset": DATA, "shuffle": True}
+
+
+class TestOptimizers:
+    def test_the_implementation_is_taken(self, monkeypatch):
+        monkeypatch.setattr(torch.optim.SGD, "__init__", torch.optim.SGD.__init__)
+        constructions.take_implementation(torch.optim.SGD, "fused")
+        layer = nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, foreach=True)
+        assert used.implementation_of(optimizer) == "fused"
+
+    @pytest.mark.parametrize(
+        ("options", "kind"),
+        [({}, "single"), ({"foreach": True}, "foreach"), ({"fused": True}, "fused")],
+    )
+    def test_what_an_optimizer_uses_is_seen(self, options, kind):
+        optimizer = torch.optim.AdamW(nn.Linear(2, 2).parameters(), **options)
+        assert used.implementation_of(optimizer) == kind
+
+
+class TestScaler:
+    def test_it_leaves_out_a_step_with_infinite_gradients_and_makes_others(self):
+        layer = nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+        scaler = in_force.Scaler([weakref.ref(optimizer)])
+        scaler.begin(torch.device("cpu"))
+        before = layer.weight.detach().clone()
+        for gradient, moves in ((float("inf"), False), (65536.0, True)):
+            for parameter in layer.parameters():
+                parameter.grad = torch.full_like(parameter, gradient)
+            scaler._scaler.scale(torch.zeros(1))
+            optimizer.step()
+            assert (layer.weight != before).any().item() is moves
+        assert (scaler.num_steps, scaler.num_skipped()) == (2, 1)
+
+    def test_who_clips_reads_true_gradients(self):
+        layer = nn.Linear(1, 1, bias=False)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+        scaler = in_force.Scaler([weakref.ref(optimizer)])
+        scaler.begin(torch.device("cpu"))
+        layer.weight.grad = scaler._scaler.scale(torch.full((1, 1), 3.0))
+        norm = scaler._clipping(nn.utils.clip_grad_norm_)(layer.parameters(), 100.0)
+        assert norm.item() == pytest.approx(3)
+
+
+class TestNumbers:
+    def test_the_same_batch_has_the_same_digest(self):
+        one = {"x": torch.arange(6.0), "more": [torch.ones(2, dtype=torch.bfloat16)]}
+        other = {"x": torch.arange(6.0), "more": [torch.ones(2, dtype=torch.bfloat16)]}
+        assert numbers.digest_of(one) == numbers.digest_of(other)
+        other["x"][3] = 7
+        assert numbers.digest_of(one) != numbers.digest_of(other)
+
+    def test_gradients_are_sampled_evenly(self, monkeypatch):
+        layer = nn.Linear(10, 10)
+        layer(torch.ones(1, 10)).sum().backward()
+        whole = memoryview(numbers.sampled(list(layer.parameters()))).cast("f")
+        assert len(whole) == 110
+        monkeypatch.setattr(numbers, "SAMPLED_ELEMENTS", 11)
+        few = memoryview(numbers.sampled(list(layer.parameters()))).cast("f")
+        assert len(few) == 11
+
+
+class TestDrained:
+    def test_the_loader_alone_is_read(self):
+        loader = DataLoader(DATA, batch_size=2)
+        (found,) = drained.drained(loader, Drain(num_workers=(0,), batch_size=4, limit_s=0.01))
+        assert found.samples_per_s > 0
+        assert found.starts_s == ()
+
+    def test_workers_that_persist_start_sooner(self):
+        asked = Drain(num_workers=(1,), batch_size=4, limit_s=0.01, restarted=1)
+        (found,) = drained.drained(DataLoader(DATA, batch_size=2, num_workers=1), asked)
+        assert len(found.starts_s) == len(found.persistent_s) == drained.STARTS
+        assert min(found.persistent_s) < max(found.starts_s)
+
+    def test_a_data_set_that_raises_is_the_reason(self):
+        class Broken(TensorDataset):
+            def __getitem__(self, index):
+                raise RuntimeError("no sample")
+
+        asked = Drain(num_workers=(0,), batch_size=4, limit_s=0.01)
+        (found,) = drained.drained(DataLoader(Broken(*DATA.tensors)), asked)
+        assert found.samples_per_s is None
+        assert found.reason == "RuntimeError: no sample"
+
+    def test_hooks_are_back_after_it(self):
+        before = DataLoader.__init__
+        with drained.without_hooks():
+            assert not hasattr(DataLoader.__init__, "__wrapped__")
+        assert DataLoader.__init__ is before

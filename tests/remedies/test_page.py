@@ -1,0 +1,171 @@
+"""What was tried as tables, findings and text; in every format, and again from the folder."""
+
+import json
+
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.features.remedies import store
+from batchadvisor.features.remedies.page import findings_of, table_of
+from batchadvisor.features.remedies.records import (
+    Ceiling,
+    NumbersChecked,
+    Remedies,
+    TriedRemedy,
+)
+from batchadvisor.features.remedies.terminal import render
+from batchadvisor.features.remedies.words import headline
+from batchadvisor.records import SourceLine, Spread
+from batchadvisor.session.answer import answer_json, answer_text
+from batchadvisor.session.recording.store import read_record
+from batchadvisor.session.report import rendered, report_of
+
+from ..pages import ROOT
+
+RECORD = ROOT / "tests/data/records/char_gpt_cpu.json"
+GIB = 1 << 30
+
+
+def gain(low, middle, high):
+    return Spread(median=middle, low=low, high=high, num_samples=6, confidence=0.98)
+
+
+BF16 = TriedRemedy(
+    name="amp",
+    change="bf16 autocast",
+    outcome="gain",
+    gain=gain(1.5, 1.6, 1.7),
+    peak_bytes=GIB,
+    usual_bytes=2 * GIB,
+    numbers=NumbersChecked(num_steps=6, loss=0.004, gradients=0.02),
+    place=SourceLine(file="train.py", line=40),
+    code=('with torch.autocast("cpu", dtype=torch.bfloat16):', "    loss = step(batch)"),
+)
+FP16 = TriedRemedy(
+    name="fp16",
+    change="fp16 with a scaler",
+    outcome="wrong numbers",
+    gain=gain(1.8, 1.9, 2.0),
+    numbers=NumbersChecked(num_steps=2, finite=False),
+    reason="the loss is not finite any more",
+)
+COMPILE = TriedRemedy(
+    name="compile",
+    change="torch.compile",
+    outcome="no gain",
+    gain=gain(0.98, 1.0, 1.01),
+    numbers=NumbersChecked(num_steps=6, loss=0.0, gradients=0.0),
+    reason="graph break at train.py:31: Tensor.item()",
+)
+FUSED = TriedRemedy(
+    name="fused", change="fused optimizer", outcome="in use", reason="its optimizer is fused"
+)
+WORKERS = TriedRemedy(
+    name="workers", change="2 data workers", outcome="not tried", reason="it cannot help"
+)
+REFUSED = TriedRemedy(
+    name="threads", change="1 thread", outcome="failed", reason="RuntimeError: no"
+)
+ALL = Remedies(
+    asked=("all",),
+    batch_size=32,
+    device="a CPU",
+    samples_per_s=100.0,
+    tried=(WORKERS, REFUSED, COMPILE, FP16, FUSED, BF16),
+    ceilings=(Ceiling(num_workers=0, samples_per_s=120.0),),
+    budget_s=360.0,
+    spent_s=90.0,
+    state="finished",
+)
+
+
+class TestTable:
+    def test_what_ran_has_a_row_the_best_first(self):
+        cells = [row.cells for row in table_of(ALL).rows]
+        assert cells == [
+            ("bf16 autocast", "x1.60 (1.50 to 1.70)", "2.00 → 1.00 GiB", "0.4% off"),
+            ("torch.compile", "no gain (0.98 to 1.01)", "-", "the same"),
+            ("fp16 with a scaler", "wrong numbers (1.80 to 2.00)", "-", "not finite"),
+        ]
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            "In use already: fused optimizer: its optimizer is fused.",
+            "Not tried: 2 data workers: it cannot help.",
+            "1 thread: failed: RuntimeError: no.",
+            "torch.compile: graph break at train.py:31: Tensor.item().",
+            "The loader alone gives, in samples/s by its number of workers: 120 with 0.",
+        ],
+    )
+    def test_what_did_not_run_says_why(self, said):
+        assert said in table_of(ALL).notes
+
+    def test_what_was_cut_short_says_so(self):
+        from msgspec.structs import replace
+
+        (*_, last) = table_of(replace(ALL, state="interrupted", reason="Ctrl-C")).notes
+        assert last == "It is not complete: Ctrl-C."
+
+
+class TestFindings:
+    def test_only_what_gained_is_recommended(self):
+        (finding,) = findings_of(ALL)
+        assert "x1.60 (1.50 to 1.70) with bf16 autocast" in finding.message
+        assert "the loss differs by 0.4%, gradients by 2% (6 steps)" in finding.message
+        assert finding.remedy == "write at train.py:40:"
+        assert finding.code == BF16.code
+
+    def test_a_loss_that_is_no_number_is_never_the_headline(self):
+        from msgspec.structs import replace
+
+        assert "bf16" in headline(ALL)
+        assert headline(replace(ALL, tried=(FP16,))) == "no remedy of 1 that ran gains"
+        assert headline(replace(ALL, tried=(WORKERS,))) == "no remedy was measured"
+
+
+class TestText:
+    @pytest.mark.parametrize("width", [40, 80, 200])
+    def test_lines_fit_and_the_code_is_whole(self, width):
+        text = render(ALL, table_of(ALL), next_command="", width=width, color=False)
+        code = [f"    {line}" for line in BF16.code]
+        assert all(line in text.splitlines() for line in code)
+        assert all(len(line) <= width for line in text.splitlines() if line not in code)
+
+    def test_in_a_usual_window_it_is_a_table(self):
+        lines = render(ALL, table_of(ALL), next_command="", width=80, color=False).splitlines()
+        assert any(line.split() == ["remedy", "gain", "peak", "loss"] for line in lines)
+
+
+class TestReports:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        (tmp_path / "record.json").write_bytes(RECORD.read_bytes())
+        return tmp_path
+
+    @pytest.mark.parametrize("kind", ["HTML", "Markdown", "JSON"])
+    def test_a_report_shows_it_again(self, folder, kind):
+        record = read_record(folder)
+        assert "bf16 autocast" not in rendered(report_of(record, folder), kind)
+        store.save(folder, ALL)
+        text = rendered(report_of(record, folder), kind)
+        assert "bf16 autocast" in text
+        assert "torch.bfloat16" in text
+
+    def test_so_does_the_whole_answer(self, folder):
+        record = read_record(folder)
+        store.save(folder, ALL)
+        text = answer_text(record, advise(record), folder, width=100, color=False)
+        assert "Remedies tried at batch 32" in text
+        assert "dtype=torch.bfloat16" in text
+
+    def test_machines_get_all_of_it(self, folder):
+        record = read_record(folder)
+        assert "remedies" not in json.loads(answer_json(record, advise(record), folder))
+        store.save(folder, ALL)
+        found = json.loads(answer_json(record, advise(record), folder))["remedies"]
+        assert [each["name"] for each in found["tried"]] == [each.name for each in ALL.tried]
+
+    def test_a_file_that_is_broken_adds_nothing(self, folder):
+        (folder / store.FILE).write_text('{"version": ')
+        assert rendered(report_of(read_record(folder), folder), "Markdown")
+        assert store.read(folder) is None

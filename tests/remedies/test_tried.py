@@ -1,0 +1,104 @@
+"""Remedies on scripts whose truth is known: the right one is found, and none is claimed."""
+
+import pytest
+
+from ..end_to_end.driver import SCRIPTS, line_of, run, start
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
+
+
+def tried(name, remedies, folder, *options, sizes="16", budget="60s"):
+    """The answer of a run that tries some remedies of a planted script."""
+    script = SCRIPTS / f"remedies_{name}.py"
+    result = run(
+        "run", "--json", "--no-profile", "--sizes", sizes, "--budget", budget,
+        "--try", remedies, *options, script, folder=folder,
+    )  # fmt: skip
+    assert result.code == 0, result
+    assert result.left == []
+    return result.answer["remedies"]
+
+
+def of(remedies, name):
+    return [each for each in remedies["tried"] if each["name"] == name]
+
+
+def test_workers_help_a_loader_that_sleeps(tmp_path):
+    """Two workers sleep at the same time: as many samples as the loader alone gives with two."""
+    found = tried("sleeps", "workers,amp", tmp_path, sizes="8")
+    best = max(of(found, "workers"), key=lambda each: each["gain"]["median"])
+    assert best["outcome"] == "gain"
+    rates = {each["num_workers"]: each["samples_per_s"] for each in found["ceilings"]}
+    assert best["gain"]["low"] < 1.15 * max(rates.values()) / rates[0]
+    assert best["gain"]["high"] > 1.3
+    assert best["numbers"]["loss"] == 0
+    assert "num_workers=" in best["code"][0]
+    assert of(found, "amp")[0]["outcome"] != "gain"
+
+
+def test_workers_do_not_help_where_they_wait_for_one_lock(tmp_path):
+    found = tried("locked", "workers", tmp_path, sizes="8")
+    assert {each["outcome"] for each in found["tried"]} <= {"not tried", "no gain", "cannot tell"}
+    rates = [each["samples_per_s"] for each in found["ceilings"]]
+    assert max(rates) < 1.3 * min(rates)
+
+
+def test_what_the_script_uses_is_recognised(tmp_path):
+    names = "persistent,amp,fp16,fused,foreach,channels_last"
+    found = tried("in_use", names, tmp_path)
+    assert {each["name"]: each["outcome"] for each in found["tried"]} == dict.fromkeys(
+        names.split(","), "in use"
+    )
+
+
+def test_a_loss_that_overflows_in_fp16_is_never_recommended(tmp_path):
+    found = tried("overflows", "amp,fp16", tmp_path)
+    (fp16,) = of(found, "fp16")
+    assert fp16["outcome"] == "wrong numbers"
+    (amp,) = of(found, "amp")
+    assert amp["numbers"]["finite"]
+    assert amp["numbers"]["loss"] < 0.1
+
+
+def test_autocast_that_costs_more_than_it_saves_is_no_gain(tmp_path):
+    (amp,) = of(tried("small_layers", "amp", tmp_path), "amp")
+    assert amp["outcome"] == "slower"
+    assert amp["gain"]["high"] < 1
+
+
+def test_a_graph_break_is_named_with_its_line(tmp_path):
+    (compiled,) = of(
+        tried("breaks_graph", "compile", tmp_path, sizes="64", budget="90s"), "compile"
+    )
+    if compiled["outcome"] != "gain":
+        assert "graph break at" in compiled["reason"]
+        script = SCRIPTS / "remedies_breaks_graph.py"
+        assert f"{script.name}:{line_of(script, '.item()')}" in compiled["reason"]
+    assert compiled["numbers"]["loss"] < 1e-3
+
+
+def test_ctrl_c_keeps_the_answer_and_what_was_tried(tmp_path):
+    script = SCRIPTS / "remedies_small_layers.py"
+    started = start(
+        "run", "--no-profile", "--sizes", "16", "--budget", "20s", "-o", "out",
+        "--try", "amp", script, folder=tmp_path,
+    )  # fmt: skip
+    started.wait_for((tmp_path / "out/remedies.json").exists, "remedies are tried")
+    started.press_ctrl_c()
+    result = started.finish()
+    assert result.code == 130, result
+    assert result.left == []
+    assert "batch size 16" in result.stdout
+    assert "Remedies: " in result.stdout
+    assert '"state": "interrupted"' in (tmp_path / "out/remedies.json").read_text()
+
+
+def test_a_budget_that_is_too_small_says_what_is_enough(tmp_path):
+    script = SCRIPTS / "remedies_small_layers.py"
+    result = run(
+        "run", "--no-profile", "--sizes", "16", "--budget", "1s", "--try", "amp", script,
+        folder=tmp_path,
+    )  # fmt: skip
+    assert result.code == 1, result
+    assert "--budget" in result.error
+    assert "batch size 16" in result.stdout
