@@ -130,14 +130,14 @@ def page_faults(measurements: Measurements, batch_size: int) -> list[Finding]:
     Named for the recommended size; where its steps do not, for the size that does so most.
     """
     named = max(
-        (trial for trial in measurements.timed if _share_of_faults(trial) >= FAULTS_SHARE),
-        key=lambda trial: (trial.batch_size == batch_size, _share_of_faults(trial)),
+        (trial for trial in measurements.timed if share_of_faults(trial) >= FAULTS_SHARE),
+        key=lambda trial: (trial.batch_size == batch_size, share_of_faults(trial)),
         default=None,
     )
     faults = None if named is None or named.quality is None else named.quality.page_faults
     if named is None or faults is None:
         return []
-    share = _share_of_faults(named)
+    share = share_of_faults(named)
     by_default = faults.allocator == "glibc"
     return [
         Finding(
@@ -163,7 +163,8 @@ def page_faults(measurements: Measurements, batch_size: int) -> list[Finding]:
     ]
 
 
-def _share_of_faults(trial: Trial) -> float:
+def share_of_faults(trial: Trial) -> float:
+    """Share of a step that goes into page faults at least, 0..1; 0 where none were counted."""
     faults = trial.quality.page_faults if trial.quality is not None else None
     if faults is None or trial.step_s is None:
         return 0.0

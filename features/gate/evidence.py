@@ -26,7 +26,7 @@ from .records import ROUNDS_NEEDED, Measure
 
 AT_ONCE_S = 120.0
 """A run that begins so soon after another ended met the machine in the same state."""
-MOST_ROUNDS = 100
+MOST_PROPOSED = 100
 """More rounds than that are not proposed."""
 
 
@@ -110,7 +110,7 @@ class Values(msgspec.Struct, frozen=True):
         half = log(self.ratio.high / self.ratio.low) / 2
         room = abs(log(self.ratio.median / limit))
         num = self.ratio.num_samples
-        if room * (MOST_ROUNDS / max(1, num)) ** 0.5 <= half:
+        if room * (MOST_PROPOSED / max(1, num)) ** 0.5 <= half:
             return None
         return max(ROUNDS_NEEDED, num + 1, ceil(num * (half / room) ** 2))
 

@@ -33,4 +33,8 @@ def offered(record: RunRecord, advice: Advice, folder: Path) -> str:
     if tried or record.observed is not None or record.command[:2] != ("batchadvisor", "run"):
         return ""
     alone = record.distribution is None and found.num_ranks == 1
-    return plausible(advice.verdict.limit) if alone and found.traits.steers_loader else ""
+    if not alone or not found.traits.steers_loader:
+        return ""
+    kept = any(each.rule == "memory.page_faults" and each.code for each in advice.findings)
+    names = (plausible(advice.verdict.limit), "allocator" if kept else "")
+    return ",".join(name for name in names if name)

@@ -10,6 +10,7 @@ from math import inf
 from statistics import median
 from typing import Literal, NamedTuple
 
+from ...advisor.explain.device_findings import FAULTS_SHARE, KEEPS_MEMORY
 from ...records import Limit, SourceLine
 from .records import Ceiling
 from .settings import Settings, UsedAlready
@@ -42,6 +43,8 @@ class Known(NamedTuple):
         ceilings: what the loader gives alone.
         peak_share: peak memory over what there is, 0..1; `None` where it is not known.
         precision: of the parameters, as torch names it.
+        faults_share: of a step in page faults at the least, 0..1.
+        allocator: of the process, as `PageFaults` names it; empty where steps have few of them.
     """
 
     used: UsedAlready
@@ -53,6 +56,8 @@ class Known(NamedTuple):
     ceilings: tuple[Ceiling, ...] = ()
     peak_share: float | None = None
     precision: str = "float32"
+    faults_share: float = 0.0
+    allocator: str = ""
 
     @property
     def on_cpu(self) -> bool:
@@ -233,6 +238,19 @@ def _not_started_anew(known: Known) -> str:
 
 def _no_loader(known: Known) -> str:
     return "" if known.used.loader_place or known.ceilings else "no DataLoader was seen"
+
+
+def _without_faults(known: Known) -> str:
+    if not known.on_cpu:
+        return "a GPU trains"
+    if known.faults_share < FAULTS_SHARE:
+        return "its steps get little memory from the system"
+    return "" if known.allocator == "glibc" else "its allocator is not that of glibc"
+
+
+def _variable(word: str) -> tuple[str, str]:
+    name, _, value = word.partition("=")
+    return name, value
 
 
 def _one(settings: Settings) -> Callable[[Known], Sequence[Settings]]:
@@ -542,6 +560,22 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
         words=lambda s: f"{s.threads} thread" + "s" * (s.threads != 1),
         place="",
         code=_threads_code,
+    ),
+    Remedy(
+        name="allocator",
+        group="memory",
+        excludes="allocator",
+        in_use=lambda k: (
+            "its allocator is set by variables" if k.allocator.endswith("variables") else ""
+        ),
+        refused=_without_faults,
+        variants=_one(
+            Settings(variables=tuple(_variable(word) for word in KEEPS_MEMORY[0].split()[1:]))
+        ),
+        bound=lambda _, __: NO_BOUND,  # what is counted of the faults is a lower bound
+        words=lambda _: "memory kept in the process",
+        place="",
+        code=lambda _, __: KEEPS_MEMORY,
     ),
     Remedy(
         name="checkpoint",

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ...advisor.explain.device_findings import share_of_faults
 from ...advisor.measured.scaling import input_share
 from ...advisor.measured.speeds import SURE, wander_of
 from ...errors import BatchAdvisorError, RunError, UsageError
@@ -296,7 +297,15 @@ class Trying:
         capacity = None if record.device is None else record.device.capacity_bytes
         on_gpu = used.device != "cpu"
         shares = [each.value for each in verdict.contributions if isinstance(each.value, float)]
+        faults = max(
+            (trial for trial in record.trials if trial.batch_size == self._size),
+            key=share_of_faults,
+            default=None,
+        )
+        counted = None if faults is None or faults.quality is None else faults.quality.page_faults
         return Known(
+            faults_share=0.0 if faults is None else share_of_faults(faults),
+            allocator="" if counted is None else counted.allocator,
             used=used,
             limit=verdict.limit,
             input_share=None if first.input_wait_s is None else input_share(first),

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from ...records.quality import PageFaults
-from .step_evidence import resource
 
 WORTH_S = 1e-6
 WORTH_SHARE = 0.02
@@ -54,8 +53,8 @@ def page_faults(counts: Sequence[float | None], step_s: float) -> PageFaults | N
 
 def _price_s() -> float | None:
     """Seconds of one fault: what a new region takes longer to fill than it takes again."""
-    if resource is None:
-        return None
+    import resource  # where faults were counted it is there
+
     prices = []
     for _ in range(TRIES):
         with mmap.mmap(-1, REGION_BYTES) as region:

@@ -4,32 +4,18 @@ import platform
 
 import pytest
 
-from .driver import run
+from .driver import SCRIPTS, run
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 
-SCRIPT = """
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-
-loader = DataLoader(TensorDataset(torch.randn(4096, 64)), batch_size=8)
-model = torch.nn.Linear(64, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for epoch in range(1000):
-    for (x,) in loader:
-        optimizer.zero_grad()
-        held = torch.zeros(12 << 20)  # 48 MiB, more than glibc keeps of itself
-        (model(x).mean() + held[0]).backward()
-        optimizer.step()
-"""
+SCRIPT = SCRIPTS / "remedies_gives_back.py"
 
 
 @pytest.mark.slow
 def test_memory_that_every_step_takes_anew(tmp_path):
     """The remedy is applied: the variables as the finding prints them."""
-    (tmp_path / "train.py").write_text(SCRIPT)
     options = ("--json", "-q", "--no-profile", "--sizes", "8", "--budget", "20s")
-    alone = run("run", *options, "-o", "alone", "train.py", folder=tmp_path)
+    alone = run("run", *options, "-o", "alone", SCRIPT, folder=tmp_path)
     assert alone.code == 0, alone
     (finding,) = [each for each in alone.advice.findings if each.rule == "memory.page_faults"]
     trial = next(each for each in alone.record.trials if each.step_s is not None)
@@ -38,7 +24,7 @@ def test_memory_that_every_step_takes_anew(tmp_path):
     (line,) = finding.code
     assert line.startswith("export ")
     variables = [word.split("=") for word in line.split()[1:]]
-    kept = run("run", *options, "-o", "kept", "train.py", folder=tmp_path, variables=variables)
+    kept = run("run", *options, "-o", "kept", SCRIPT, folder=tmp_path, variables=variables)
     assert kept.code == 0, kept
     assert not [each for each in kept.advice.findings if each.rule == "memory.page_faults"]
     again = next(each for each in kept.record.trials if each.step_s is not None)

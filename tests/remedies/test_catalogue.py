@@ -112,6 +112,21 @@ class TestConditions:
         assert not named(name).in_use(of)
         assert named(name).refused(of)
 
+    @pytest.mark.parametrize(
+        ("allocator", "share", "device", "is_tried"),
+        [
+            ("glibc", 0.3, "cpu", True),
+            ("glibc", 0.01, "cpu", False),
+            ("glibc", 0.3, "cuda", False),
+            ("glibc, set by its variables", 0.3, "cpu", False),
+            ("other", 0.3, "cpu", False),
+        ],
+    )
+    def test_memory_is_kept_where_it_was_given_back(self, allocator, share, device, is_tried):
+        of = known(faults_share=share, allocator=allocator, device=device)
+        found = [each.settings.variables for each in candidates(of, ("allocator",))]
+        assert [dict(each)["MALLOC_MMAP_MAX_"] for each in found] == ["0"] * is_tried
+
     def test_names_are_their_own(self):
         assert len(set(REMEDY_NAMES)) == len(REMEDY_NAMES)
         assert ALL not in REMEDY_NAMES
