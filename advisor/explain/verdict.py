@@ -96,6 +96,8 @@ def verdict_of(
     if profile is not None and profile.unrecorded:
         return _with_scaling(unrecorded(profile, wait, scaling, workers), None, scaling)
     losses = losses_of(profile, wait)
+    if losses is not None:
+        workers = workers._replace(wait=losses.input)
     if gpu and losses is None and profile is not None:
         # Outside its operators the host may wait for the GPU, which such a trace does not show.
         profile = msgspec.structs.replace(profile, operators_pct=None, operators=())
