@@ -92,7 +92,8 @@ def verdict_of(
     """
     alone = scaling is None
     scaling = scaling or Scaling()
-    workers = Workers(num_workers, num_cores, beside_training=not gpu)
+    seen = profile is not None and (profile.unrecorded != "" or profile.busy_pct is not None)
+    workers = Workers(num_workers, num_cores, beside_training=not (gpu or seen))
     if profile is not None and profile.unrecorded:
         return _with_scaling(unrecorded(profile, wait, scaling, workers), None, scaling)
     losses = losses_of(profile, wait)
