@@ -59,6 +59,8 @@ def far_from_own(measurements: Measurements, batch_size: int) -> list[Finding]:
     if own is None or goal.keep_effective_batch or batch_size <= FAR * own:
         return []
     factor = batch_size / own
+    bound = "--sizes up to" if goal.sizes else "--max-batch"
+    kept = "" if goal.sizes else "; --keep-effective-batch changes nothing of the training"
     return [
         Finding(
             rule="training.far",
@@ -67,8 +69,7 @@ def far_from_own(measurements: Measurements, batch_size: int) -> list[Finding]:
             "throughput was measured, and whether the model trains as well with so few steps was "
             "not",
             evidence=(Evidence(metric="effective batch", value=round(factor, 1), threshold=FAR),),
-            remedy=f"keep to --max-batch {FAR * own} or less until a larger one has trained as "
-            "well; --keep-effective-batch changes nothing of the training.",
+            remedy=f"keep to {bound} {FAR * own} until a larger one has trained as well{kept}.",
         )
     ]
 
@@ -231,7 +232,7 @@ def _multiples(measurements: Measurements) -> list[Finding]:
     which = f"{at_most}multiples of {known.step}"
     if known.divide:
         which = f"sizes that divide {known.divide}"
-    asked = measurements.goal.multiple_of % known.step == 0
+    asked = measurements.goal.multiple_of % known.step == 0 or measurements.goal.sizes
     return [
         Finding(
             rule="size.multiples",

@@ -17,7 +17,7 @@ from ..measured.thresholds import BUDGET_SPENT
 from . import batch_findings, creep_findings, device_findings, disturbances, token_findings
 from .known_failures import failure_of, not_the_size
 from .ratios import rate_name
-from .remedies import nothing_fits
+from .remedies import no_size_fits
 from .tail_findings import tail_findings
 
 _NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
@@ -138,9 +138,7 @@ def _nothing_fits(measurements: Measurements) -> list[Finding]:
             severity="error",
             message=f"not even {measurements.named(smallest)} fits",
             evidence=(Evidence(metric="batch size", value=smallest),),
-            remedy=nothing_fits(limited=limited)
-            if smallest == 1
-            else "start with smaller sizes: --start 1.",
+            remedy=no_size_fits(measurements.goal, smallest, limited=limited),
         )
     ]
 

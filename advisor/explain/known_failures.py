@@ -116,7 +116,9 @@ def next_step(text: str) -> str:
     if module is not None:
         name = module[1].partition(".")[0]
         package = _PACKAGES.get(name, f"the package that has {name}")
-        return f"Install {package} for this Python, or start in the folder where {name} is."
+        return (
+            f"Install {package} for this Python, or add the folder that holds {name} to PYTHONPATH."
+        )
     if file is not None:
         relative = "" if file[1].startswith("/") else ", which counts from the working folder"
         return f"Make the file, or give the script another path{relative}."

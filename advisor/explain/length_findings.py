@@ -71,7 +71,7 @@ def _varying_inputs(measurements: Measurements) -> list[Finding]:
             evidence=(Evidence(metric="longest batch over a usual one", value=round(widening, 3)),)
             if widening > 1
             else (),
-            remedy="keep some memory free, or cut the longest samples."
+            remedy="cut the longest samples; until then keep memory free (--memory-margin)."
             if unordered or not _can_be_ordered(measurements)
             else "run with --worst-case, which begins every trial with the longest samples.",
         ),
@@ -137,8 +137,8 @@ def _worst_case_not_kept(why: str) -> list[Finding]:
             severity="warning",
             message=f"--worst-case had no effect: {why}; trials did not begin with the longest "
             "samples",
-            remedy="leave memory free for them (--memory-margin), or sort the data by length, "
-            "the longest first, for this run.",
+            remedy="leave it out, and either keep memory free for them (--memory-margin) or sort "
+            "the data by length, the longest first, for this run.",
         )
     ]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import NamedTuple
 
-from ...records import Helps, Limit, Profile
+from ...records import Goal, Helps, Limit, Profile
 
 SHORT_KERNELS_PCT = 30.0
 """Share of the kernels' time in kernels below 10 us from which on fusing them pays."""
@@ -13,6 +14,9 @@ GRAPH_KERNELS = 2.0
 FEW_WORKERS = 4
 """Data workers that are suggested where there are at least as many cores."""
 
+LEAST_REST = 0.01
+"""Share of a step that is taken to do something else than wait for its loader."""
+
 
 class Workers(NamedTuple):
     """The data workers of a loader, and the host's cores that they may run on.
@@ -20,11 +24,28 @@ class Workers(NamedTuple):
     Attributes:
         number: of the DataLoader; `None` where it is not known, as the cores.
         beside_training: they share the cores with a CPU that trains.
+        wait: share of the step that waits for them, 0..1; `None` where it is not known.
     """
 
     number: int | None = None
     num_cores: int | None = None
     beside_training: bool = False
+    wait: float | None = None
+
+    @property
+    def enough(self) -> int | None:
+        """Workers that load as fast as the rest of a step takes; `None` where that is not known.
+
+        A worker takes for a batch as long as the steps in which the others load theirs, the
+        training process as long as the step waits. What does not wait is the rest of the step.
+
+        >>> Workers(0, wait=0.6).enough, Workers(2, wait=0.6).enough, Workers(0).enough
+        (2, 5, None)
+        """
+        if self.number is None or self.wait is None:
+            return None
+        loading, rest = self.number or self.wait, max(1 - self.wait, LEAST_REST)
+        return ceil(round(loading / rest, 3))
 
 
 UNKNOWN_WORKERS = Workers()
@@ -43,7 +64,7 @@ def remedy_of(
     if limit == "input":
         return _input(workers)
     if limit == "host":
-        return _host(profile)
+        return _host(profile, on_cpu=workers.beside_training)
     if limit == "copies" and _direction(profile) in _COPIES:
         return _COPIES[_direction(profile)]
     if profile is not None and profile.trains is False:
@@ -62,8 +83,8 @@ _FIXED: dict[Limit, str] = {
     "copies": "pin_memory=True with .to(device, non_blocking=True), smaller types on the way "
     "(uint8 images), data that stays on the GPU; a larger batch copies in proportion.",
     "small kernels": "a larger batch, torch.compile, or fused kernels.",
-    "memory": "gradient checkpointing, lower precision, or accumulation to make room for a larger "
-    "batch; until then torch.compile or CUDA graphs lower the cost per step.",
+    "memory": "gradient checkpointing or lower precision make room for a larger batch; until then "
+    "torch.compile or CUDA graphs lower the cost per step.",
     "saturated": "a faster step needs less work per sample: lower precision, torch.compile, "
     "a smaller model; not a larger batch.",
     "cannot tell": "measure longer (--budget), on a quieter machine.",
@@ -114,6 +135,22 @@ def nothing_fits(*, limited: bool) -> str:
     return f"{LESS_MEMORY}; --memory-limit may be raised." if limited else f"{LESS_MEMORY}."
 
 
+def no_size_fits(goal: Goal, smallest: int, *, limited: bool) -> str:
+    """What to do where no size fits that was tried: options that stand beside those of the goal.
+
+    Args:
+        smallest: of the sizes.
+        limited: as in `nothing_fits`.
+    """
+    if smallest == 1:
+        return nothing_fits(limited=limited)
+    if goal.sizes:
+        return "Name smaller ones with --sizes."
+    if smallest > goal.multiple_of:
+        return f"Start with smaller sizes: --start {goal.multiple_of}."
+    return "A smaller --multiple-of lets smaller sizes be tried."
+
+
 LOADING: dict[Helps, str] = {
     "does not help": "a larger batch does not help, its loading takes longer in proportion.",
     "helps": "a larger batch helps as well: by the timed sizes its wait does not grow in "
@@ -124,24 +161,31 @@ LOADING: dict[Helps, str] = {
 
 
 def _input(workers: Workers) -> str:
-    """No more workers than cores; beside a CPU that trains one fewer, and no memory to pin."""
-    cheaper, number = "cheaper or cached preprocessing", workers.number or 0
+    """No more workers than cores; beside a CPU that trains one fewer, and no memory to pin.
+
+    Where these do not load as fast as the step would run, the samples have to become cheaper too.
+    """
+    cheaper, number, enough = "cheaper or cached preprocessing", workers.number or 0, workers.enough
     if workers.num_cores is None:
         few = workers.number == 0
-        more = "workers (num_workers=4 or more)" if few else "more workers (num_workers)"
+        more = f"workers (num_workers={max(FEW_WORKERS, enough or 0)} or more)"
+        more = more if few else "more workers (num_workers)"
         return f"{more}, pin_memory=True, persistent_workers=True, {cheaper}"
     cores = f"{workers.num_cores} cores" if workers.num_cores > 1 else "1 core"
+    spare, pinned = workers.num_cores, "pin_memory=True, "
+    why = f"the host has {cores}"
     if workers.beside_training:
-        spare = min(FEW_WORKERS, workers.num_cores - 1)
-        if spare <= number:
-            return f"{cheaper}: training and loading share {cores}, so that more workers add little"
-        return f"num_workers={spare} ({cores}), persistent_workers=True, {cheaper}"
-    if workers.num_cores <= number:
-        return f"{cheaper}: the host has {cores}, so that more workers add little"
-    wanted = f"num_workers={min(FEW_WORKERS, workers.num_cores)}"
-    if number >= FEW_WORKERS:
-        wanted = "more workers (num_workers)"
-    return f"{wanted} ({cores}), pin_memory=True, persistent_workers=True, {cheaper}"
+        spare, pinned = workers.num_cores - 1, ""
+        why = f"training and loading share {cores}"
+    if spare <= number:
+        return f"{cheaper}: {why}, so that more workers add little"
+    more = f"num_workers={min(spare, max(enough or 0, FEW_WORKERS))}"
+    if enough is None and number >= FEW_WORKERS:
+        more = "more workers (num_workers)"
+    more += f" ({cores}), {pinned}persistent_workers=True"
+    if enough is not None and enough > spare:
+        return f"{more}, and {cheaper}: such workers alone do not keep up"
+    return f"{more}, or {cheaper}"
 
 
 def _direction(profile: Profile | None) -> str:
@@ -150,13 +194,19 @@ def _direction(profile: Profile | None) -> str:
     return max(copies, key=lambda own: own.total_s).direction if copies else ""
 
 
-def _host(profile: Profile | None) -> str:
-    """A larger batch, and what makes the host's part of a step cheaper."""
+def _host(profile: Profile | None, *, on_cpu: bool) -> str:
+    """A larger batch, and what makes the host's part of a step cheaper.
+
+    Args:
+        on_cpu: the CPU trains itself, and has no graphs of kernels.
+    """
     graphs = profile is not None and (profile.kernels_per_launch or 0.0) >= GRAPH_KERNELS
     short = profile is not None and (profile.short_kernel_pct or 0.0) >= SHORT_KERNELS_PCT
     trains = profile is None or profile.trains is not False
     parts = ["a larger batch where the training allows it" if trains else "a larger batch"]
-    if graphs:
+    if on_cpu:
+        parts.append("torch.compile")
+    elif graphs:
         parts.append("more of the step inside CUDA graphs")
     else:
         parts.append('torch.compile(mode="reduce-overhead") or CUDA graphs')

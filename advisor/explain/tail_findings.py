@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from ...records import (
@@ -46,7 +47,7 @@ def tail_findings(
         all_findings += _foreseen(
             measurements, discovery, batch_size, _near_by(measurements, tail), check
         )
-        all_findings += _few_steps(tail)
+        all_findings += _few_steps(measurements, tail)
     all_findings += _small_batch(norms, batch_size)
     return all_findings
 
@@ -63,7 +64,7 @@ def _avoided(measurements: Measurements, batch_size: int, check: TailCheck) -> s
         return "DataLoader(..., drop_last=True), if the data are more than one batch."
     loss = known_loss(measurements.record) or "mean"
     pipeline = pipeline_of(discovery, batch_size, loss, measurements.multiples.sure)
-    avoiding = fixes_without(pipeline, check.num_samples)
+    avoiding = _possible(measurements, fixes_without(pipeline, check.num_samples))
     texts = [_code(fix) for fix in avoiding]
     return "; or ".join(texts) or "none of the known remedies avoids this step; mend the step."
 
@@ -125,14 +126,19 @@ def _foreseen(
     loss = known_loss(measurements.record) or "mean"
     pipeline = pipeline_of(discovery, batch_size, loss, measurements.multiples.sure)
     return [
-        _finding(finding, near_by, check, known=known)
+        _finding(measurements, finding, near_by, check, known=known)
         for finding in findings(pipeline, layout)
         if finding.harmful and not (crashed and finding.id == "norm.one-value")
     ]
 
 
 def _finding(
-    finding: TailFinding, near_by: str, check: TailCheck | None, *, known: bool
+    measurements: Measurements,
+    finding: TailFinding,
+    near_by: str,
+    check: TailCheck | None,
+    *,
+    known: bool,
 ) -> Finding:
     message, severity = finding.message, SEVERITY[finding.severity]
     if finding.id == "norm.one-value":
@@ -149,7 +155,7 @@ def _finding(
         severity=severity,  # type: ignore[arg-type]
         message=message,
         evidence=finding.evidence,
-        remedy=_remedy(finding, near_by),
+        remedy=_remedy(finding, _possible(measurements, finding.fixes), near_by),
     )
 
 
@@ -196,18 +202,28 @@ def _code(fix: Fix) -> str:
     return fix.title if "\n" in fix.snippet else f"{fix.snippet} ({fix.title})"
 
 
-def _remedy(finding: TailFinding, near_by: str) -> str:
+def _possible(measurements: Measurements, fixes: Sequence[Fix]) -> tuple[Fix, ...]:
+    """The fixes without those that lead to a size that is known to fail."""
+    sizes = [fix.changes.get("batch_size") for fix in fixes]
+    return tuple(
+        fix
+        for fix, size in zip(fixes, sizes, strict=True)
+        if not isinstance(size, int) or not measurements.ruled_out(size)
+    )
+
+
+def _remedy(finding: TailFinding, fixes: Sequence[Fix], near_by: str) -> str:
     """The first fix, the sizes near by, and where all fixes stand."""
     parts = []
-    if finding.fixes:
-        parts.append(_code(finding.fixes[0]))
+    if fixes:
+        parts.append(_code(fixes[0]))
     if near_by:
         parts.append(near_by)
     parts.append(f"batchadvisor tails --explain {finding.id}")
     return "; ".join(parts)
 
 
-def _few_steps(tail: Tail) -> list[Finding]:
+def _few_steps(measurements: Measurements, tail: Tail) -> list[Finding]:
     if not tail.steps_known or not 0 < tail.steps_per_epoch < MIN_STEPS_AN_EPOCH:
         return []
     steps = (
@@ -215,6 +231,10 @@ def _few_steps(tail: Tail) -> list[Finding]:
         if tail.steps_per_epoch == 1
         else f"{tail.steps_per_epoch} optimizer steps"
     )
+    most = _enough_steps(measurements, tail.batch_size)
+    remedy = f"sizes up to {most} leave {MIN_STEPS_AN_EPOCH}" if most else ""
+    if most and not measurements.goal.sizes and measurements.record.observed is None:
+        remedy += f" (--max-batch {most})"
     return [
         Finding(
             rule="training.few_steps",
@@ -227,9 +247,23 @@ def _few_steps(tail: Tail) -> list[Finding]:
                     threshold=MIN_STEPS_AN_EPOCH,
                 ),
             ),
-            remedy="more epochs make up for it, or a smaller size with --max-batch.",
+            remedy=f"{remedy}." if remedy else "",
         )
     ]
+
+
+def _enough_steps(measurements: Measurements, batch_size: int) -> int:
+    """The largest size that may be asked for and whose epochs have steps enough; 0 without one."""
+    discovery = measurements.record.discovery
+    assert discovery is not None
+
+    def has_too_few(size: int) -> bool:
+        layout = layout_at(discovery, size)
+        steps = 0 if layout is None else layout.steps * discovery.steps_per_batch
+        return steps < MIN_STEPS_AN_EPOCH
+
+    most = bisect_left(range(1, batch_size), True, key=has_too_few)
+    return most - most % measurements.goal.multiple_of
 
 
 def _small_batch(norms: NormLayers | None, batch_size: int) -> list[Finding]:

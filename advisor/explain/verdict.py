@@ -92,10 +92,13 @@ def verdict_of(
     """
     alone = scaling is None
     scaling = scaling or Scaling()
-    workers = Workers(num_workers, num_cores, beside_training=not gpu)
+    seen = profile is not None and (profile.unrecorded != "" or profile.busy_pct is not None)
+    workers = Workers(num_workers, num_cores, beside_training=not (gpu or seen))
     if profile is not None and profile.unrecorded:
         return _with_scaling(unrecorded(profile, wait, scaling, workers), None, scaling)
     losses = losses_of(profile, wait)
+    if losses is not None:
+        workers = workers._replace(wait=losses.input)
     if gpu and losses is None and profile is not None:
         # Outside its operators the host may wait for the GPU, which such a trace does not show.
         profile = msgspec.structs.replace(profile, operators_pct=None, operators=())

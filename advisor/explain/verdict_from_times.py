@@ -199,5 +199,5 @@ def _input(wait: float, workers: Workers, threshold: float = INPUT_SHARE) -> Ver
         limit="input",
         message=f"the step waits {wait:.0%} of its time for the DataLoader{how}",
         evidence=(share,),
-        remedy=remedy_of("input", None, workers),
+        remedy=remedy_of("input", None, workers._replace(wait=wait)),
     )

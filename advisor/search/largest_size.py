@@ -40,6 +40,8 @@ def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
         size = measurements.multiples.nearest(size, size) if size > last else size
         if size <= last:
             size = measurements.multiples.nearest(last + 1, top, up=True)
+        if size % measurements.goal.multiple_of:
+            return "no smaller size is a multiple of what --multiple-of asks for"
     if size in sizes or 0 < size <= last or (seen.refused is not None and size >= seen.refused):
         return "the largest size is bracketed"
     request = fit_request(size, "does it fit?")

@@ -154,10 +154,9 @@ def _must_stop(measurements: Measurements) -> str | None:
         return f"batch {bad[-1].batch_size} asks for more than any size could have"
     if bad and bad[-1].outcome == "script_ended":
         return f"{bad[-1].detail}: too few for another window"
-    if not measurements.ran and any(
-        failure.batch_size == 1 and failure.outcome == "out_of_memory" for failure in bad
-    ):
-        return "nothing fits: batch 1 failed"
+    least = min((one.batch_size for one in bad if one.outcome == "out_of_memory"), default=None)
+    if not measurements.ran and least is not None and least <= measurements.goal.multiple_of:
+        return f"nothing fits: batch {least} failed"
     smallest = min(measurements.sizes_that_ran, default=None)
     others = [
         failure

@@ -294,7 +294,7 @@ def _told(name: str, seconds: float, pid: int, most_s: float) -> str:
     if not INTERPRETERS.match(name) or most_s < ONE * seconds:
         return name
     words = command_of(pid)[1:]
-    script = next((word for word in words if not word.startswith("-")), "")
+    script = next((word for word in words if word == "-c" or not word.startswith("-")), "")
     module = "-m " if script and "-m" in words[: words.index(script)] else ""
     shown = f" {module}{script.rpartition('/')[2][:MAX_WORD]}" if script else ""
     return f"{name}{shown} [pid {pid}]"

@@ -183,9 +183,8 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
     if smallest.outcome == "out_of_memory":
         what = f"nothing fits: batch {smallest.batch_size} needs more than {format_bytes(limit)}."
         limited = record.device is not None and record.device.limit_bytes is not None
-        if smallest.batch_size > 1:
-            return UsageError(what, "Start with smaller sizes: --start 1.")
-        return UsageError(what, remedies.nothing_fits(limited=limited))
+        remedy = remedies.no_size_fits(record.goal, smallest.batch_size, limited=limited)
+        return UsageError(what, remedy)
     last = bad[-1]
     known = failure_of(last, record.device, smaller_ran=False)
     if known is not None:

@@ -118,6 +118,8 @@ class TestTail:
         left = 41 % int(size)
         assert left not in (0, 1)
         assert f"its last step, of {left}, was not executed" in remedy
+        refused = findings(failure_of(int(size)), size=8, loader=loader_of(41), check=check)
+        assert f"batch_size = {size} " not in refused["tail.crash"].remedy
 
     def test_no_batch_is_dropped_where_it_is_the_only_one(self):
         """5 samples in a batch of 8: drop_last would leave no step."""
@@ -219,7 +221,16 @@ class TestMeasurement:
         assert "memory.nothing_fits" not in findings(trial_of(1, 0.1, peak=GIB), failure_of(4))
 
     def test_nothing_of_the_sizes_asked_for_fits(self):
-        assert "--start 1" in findings(failure_of(64))["memory.nothing_fits"].remedy
+        """No option is named that contradicts the ones that were given."""
+        for goal, says in (
+            (Goal(), "--start 1."),
+            (Goal(multiple_of=8), "--start 8."),
+            (Goal(multiple_of=64), "A smaller --multiple-of"),
+            (Goal(sizes=(64,)), "--sizes"),
+        ):
+            remedy = findings(failure_of(64), goal=goal)["memory.nothing_fits"].remedy
+            assert says in remedy
+            assert ("--start" in remedy) is ("--start" in says)
 
     def test_interrupted_is_no_failure(self):
         assert findings(trial_of(64, 0.1), failure_of(128, "interrupted")) == {}

@@ -1,5 +1,8 @@
 """Scripts that take some sizes only: multiples are found from crashes beside sizes that run."""
 
+import re
+
+import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.measured.measurements import Measurements
@@ -8,7 +11,7 @@ from batchadvisor.errors import UsageError
 from batchadvisor.records import Goal
 from batchadvisor.session.setup.options import check_goal
 
-from ..on_paper import discovery_of, failure_of, numbered, record_of, trial_of
+from ..on_paper import GIB, discovery_of, failure_of, numbered, record_of, trial_of
 from .machine import Machine
 
 
@@ -106,8 +109,25 @@ class TestSearch:
         (finding,) = [each for each in result.advice.findings if each.rule == "size.multiples"]
         assert "multiples of 2 only" in finding.message
         assert "8, 10 and 12 ran, 9 did not (exception on paper)" in finding.message
-        assert "--multiple-of 2" in finding.remedy
+        assert not finding.remedy, "--multiple-of refuses 9 among the sizes that are asked for"
         assert "trial.exception" not in {each.rule for each in result.advice.findings}
+
+    def test_the_option_that_is_proposed_takes_the_finding_away(self):
+        goal = Goal(max_batch=13)
+        result = machine(group_of_four, native=8).search(goal)
+        (finding,) = [each for each in result.advice.findings if each.rule == "size.multiples"]
+        (step,) = re.findall(r"--multiple-of (\d+) tries no others", finding.remedy)
+        asked = msgspec.structs.replace(goal, multiple_of=int(step))
+        result = machine(group_of_four, native=8).search(asked)
+        assert result.finished
+        assert "size.multiples" not in {each.rule for each in result.advice.findings}
+
+    @pytest.mark.parametrize("kind", ["knee", "memory"])
+    def test_where_the_least_multiple_does_not_fit_no_other_size_is_tried(self, kind):
+        small = Machine(discovery=discovery_of(native=64), capacity=2 * GIB)  # 50 samples fit
+        result = small.search(Goal(kind=kind, multiple_of=64))
+        assert result.tried == [64]
+        assert result.record.stop_reason == "nothing fits: batch 64 failed"
 
     def test_it_holds_for_the_last_batch_too(self):
         ran = [trial_of(size, 0.1 + size / 1000) for size in (2, 8, 16)]

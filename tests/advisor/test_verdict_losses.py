@@ -220,7 +220,9 @@ class TestRemedies:
             (2, 0, "num_workers=1 (2 cores)"),
             (2, 1, "share 2 cores, so that more workers add little"),
             (16, 0, "num_workers=4 (16 cores)"),
-            (16, 2, "num_workers=4 (16 cores)"),
+            (16, 1, "num_workers=4 (16 cores)"),
+            (16, 2, "num_workers=5 (16 cores)"),  # each loads for 2 steps, of which 0.4 are free
+            (16, 7, "num_workers=15 (16 cores), persistent_workers=True, and cheaper"),
         ],
     )
     def test_workers_are_those_that_the_machine_has_cores_for(self, num_cores, num_workers, words):
@@ -234,7 +236,8 @@ class TestRemedies:
             (2, 0, "num_workers=2 (2 cores), pin_memory"),
             (2, 2, "the host has 2 cores, so that more workers add little"),
             (16, 1, "num_workers=4 (16 cores), pin_memory"),
-            (16, 8, "more workers (num_workers) (16 cores), pin_memory"),
+            (16, 4, "num_workers=10 (16 cores), pin_memory=True, persistent_workers=True, or"),
+            (16, 8, "such workers alone do not keep up"),
             (16, 16, "the host has 16 cores"),
         ],
     )
