@@ -27,7 +27,7 @@ from .settings import Joining, Question, Settings
 AnswerT = TypeVar("AnswerT")
 GUEST = f"{__package__}.in_script.guest"
 PATIENCE_S = 240.0
-"""A step may be silent for so long: torch.compile compiles in the first one."""
+"""A step may be silent for so long, as far as there is time: the first one may compile."""
 PRECISION = 0.005
 """No window is ended for its precision: both sides have windows of the same length."""
 
@@ -52,6 +52,7 @@ class ChangedWorkers(WorkerPool):
 
     Args:
         settings: what it does otherwise.
+        left_s: seconds that there are for all of it.
     """
 
     may_stand_by = False
@@ -63,8 +64,11 @@ class ChangedWorkers(WorkerPool):
         writer: RecordWriter,
         display: Display,
         settings: Settings,
+        *,
+        left_s: float,
     ) -> None:
-        patient = msgspec.structs.replace(options, silence_s=max(PATIENCE_S, options.silence_s))
+        patience_s = max(options.silence_s, min(PATIENCE_S, left_s))
+        patient = msgspec.structs.replace(options, silence_s=patience_s)
         super().__init__(patient if settings.compile else options, target, writer, display)
         found = writer.record.discovery
         assert found is not None

@@ -189,6 +189,12 @@ class Trying:
             state, reason = "failed", f"the script as it is did not run again: {refused}"
         except TimeOver:
             reason = "the time was over"
+            if self._known is None:
+                state = "failed"
+                reason = (
+                    f"the {self._remedies.budget_s:.0f} s for remedies were over before the script "
+                    "came to its training loop again: use a larger --budget"
+                )
         except BatchAdvisorError as error:
             state, reason = "failed", error.what.rstrip(".")
         except Exception as fault:  # noqa: BLE001  ours; what was measured is kept
@@ -524,7 +530,9 @@ class Trying:
         writer = RecordWriter(self._record, self._store, keep=False)
         options = self._options
         target = choose_target(options.device, options.memory_limit_bytes)
-        pool = ChangedWorkers(options, target, writer, self._display, settings)
+        pool = ChangedWorkers(
+            options, target, writer, self._display, settings, left_s=self._left_s()
+        )
         process = Process(pool, self._num_processes)
         self._num_processes += 1
         self._pools.append(process)

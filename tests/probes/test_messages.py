@@ -6,6 +6,7 @@ import threading
 import pytest
 from batchadvisor.probes.process.channel import Channel, ChannelClosedError
 from batchadvisor.probes.process.messages import (
+    Answered,
     CannotSteer,
     Ended,
     FakeResult,
@@ -23,6 +24,7 @@ from batchadvisor.probes.process.messages import (
     decode_from_worker,
 )
 from batchadvisor.probes.process.orders import (
+    Ask,
     GoOn,
     RunFake,
     RunPairs,
@@ -97,6 +99,7 @@ FROM_WORKER = [
     Spawning(world_size=2),
     FakeResult(trial=FAKE, requests=(512, 1024, -2), blocks="12 Block"),
     RecordedResult(reason="not CUDA"),
+    Answered(text="{}"),
     PairsResult(pairs=RankPairs(rank=1, compute_s=(0.1,), step_s=(0.2,), outcome="ok")),
     Progress(phase="timing", batch_size=16, num_steps=4, step_s=0.5),
     Result(trial=TRIAL, steps=(StepSample(step_s=0.1, input_wait_s=0.0, num_samples=16),)),
@@ -109,6 +112,7 @@ TO_WORKER = [
     GoOn(),
     RunFake(batch_size=64, variant=Variant(bf16=True), for_gpu=True),
     RunRecorded(batch_size=64, path="/run/snapshot.pickle"),
+    Ask(question="{}"),
     RunPairs(batch_size=16, time_limit_s=2.5),
     RunTrial(
         request=TrialRequest(batch_size=16, kind="timed", purpose="confirm", fresh_process=True),

@@ -53,6 +53,7 @@ GIVEN = {
     "gpus": "all",
     "num_ranks": 2,
     "launcher": ("torchrun", "--nproc-per-node=2"),
+    "tried": "workers,amp",
     "dry_run": True,
     "as_json": True,
     "brief": True,
