@@ -21,4 +21,4 @@ def show(context: click.Context, record: Path) -> None:
     The answer of `run` is one screen of it: every size, what it does to the training, where the
     memory goes, the last batch, all findings, estimates and files come here.
     """
-    context.invoke(advise, record=record, verbose=True)
+    context.invoke(advise, record=record, verbose=True, brief=False)
