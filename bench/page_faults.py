@@ -111,6 +111,7 @@ def main() -> None:
                 row[name].append(measured(options.kind, size, options.seconds, variables))
             results.save()
         say("a pass is over")
+    results.data["state"] = "finished"
     results.finish(report(results.data))
 
 
