@@ -458,6 +458,8 @@ def scripts_table(data: dict[str, Any]) -> str:
     head = ["script", "own", "best", "gain", *(WORDS[kind] for kind in kinds)]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, row in data["scripts"].items():
+        if not row["runs"]:  # it was begun, no more
+            continue
         truth = truth_of(row)
         best = max(truth, key=lambda size: truth[size])
         cells = [name, str(row["own"]), str(best)]

@@ -15,7 +15,9 @@ import regret  # noqa: E402
 
 RAW = [
     path
-    for path in sorted((ROOT / "bench" / "results").glob("regret_*.json"))
+    for path in sorted(
+        (ROOT / "bench" / "results").glob("regret_*.json"), key=lambda each: each.stem
+    )
     if "cores" in path.name  # of a processor; a GPU's have a table of their own
 ]
 
