@@ -200,7 +200,7 @@ def _differs(before: RunRecord, after: RunRecord) -> tuple[tuple[str, str, str],
 
 
 def _said(record: RunRecord, label: str) -> str:
-    device, versions, discovery = record.device, record.versions, record.discovery
+    device, discovery = record.device, record.discovery
     goal = record.goal
     texts = {
         "script": " ".join([record.script.path, *record.script.arguments]),
@@ -210,14 +210,7 @@ def _said(record: RunRecord, label: str) -> str:
         texts["device"] = f"{device.name} ({device.kind})"
         # In whole GiB: what is free on a machine is never the same twice.
         texts["capacity"] = f"{device.capacity_bytes / 2**30:.0f} GiB"
-    if versions is not None:
-        texts |= {
-            "torch": versions.torch,
-            "CUDA": versions.cuda or "",
-            "driver": versions.driver or "",
-            "Python": versions.python,
-            "batchadvisor": versions.batchadvisor,
-        }
+    texts |= software(record)
     if record.distribution is not None:
         texts["ranks"] = str(record.distribution.world_size)
     if discovery is not None:
@@ -225,3 +218,17 @@ def _said(record: RunRecord, label: str) -> str:
         texts["own batch size"] = own or str(discovery.native_batch_size)
         texts["data workers"] = str(discovery.primary.num_workers)
     return texts.get(label, "")
+
+
+def software(record: RunRecord) -> dict[str, str]:
+    """The versions that a run was taken with, by what they are called; empty where unknown."""
+    versions = record.versions
+    if versions is None:
+        return {}
+    return {
+        "torch": versions.torch,
+        "CUDA": versions.cuda or "",
+        "driver": versions.driver or "",
+        "Python": versions.python,
+        "batchadvisor": versions.batchadvisor,
+    }

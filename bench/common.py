@@ -91,16 +91,22 @@ def environment() -> dict[str, Any]:
     }
 
 
+PLACES = ("-o", "--output", "--out", "--results", "--resume", "--clones", "--logs", "--keep")
+"""Options whose value is a place on this machine; any that is given a whole path is one too."""
+
+
 def _measured_by(words: list[str]) -> list[str]:
     """A command without the paths of this machine that its results went to, or came from."""
-    left = iter(words)
-    kept = []
-    for word in left:
-        name, equals, _ = word.partition("=")
-        if name not in ("-o", "--output", "--results", "--resume", "--clones", "--logs"):
+    kept: list[str] = []
+    options = iter(zip(words, [*words[1:], ""], strict=True))
+    for word, following in options:
+        name, equals, value = word.partition("=")
+        if not equals:
+            value = following
+        if name not in PLACES and not (name.startswith("-") and value.startswith("/")):
             kept.append(word)
         elif not equals:
-            next(left, None)
+            next(options, None)
     return kept
 
 

@@ -21,11 +21,11 @@ import sys
 import time
 from typing import Any
 
+from batchadvisor.advisor.measured.page_faults import KEEPS_MEMORY
 from common import HERE, RESULTS, Results, header, say, table
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 TRAINING = HERE / "planted" / "training.py"
-KEEPS_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 START_S = 1.0
 
 

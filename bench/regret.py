@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import loads
+from batchadvisor.advisor.measured.page_faults import KEEPS_MEMORY
 from common import EXAMPLES, HERE, RESULTS, Results, header, say, scratch_folder, slug, table
 from public_copies import without_paths
 from stamped import read_stamps
@@ -61,10 +62,6 @@ NEAR = 0.7
 """Sizes below this share of the best are timed no further."""
 LARGE_GAIN = 1.5
 """A gain that must be found beside others, too."""
-
-
-KEEPS_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
-"""Under these glibc keeps memory in a process; of scripts on a CPU."""
 
 
 class Script(NamedTuple):

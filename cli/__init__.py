@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import os
 import signal
 import sys
@@ -13,6 +12,7 @@ import click
 
 from .. import __version__
 from ..errors import BatchAdvisorError, ScriptError
+from ..session.features import part_of
 from .advise import advise
 from .analyze import analyze
 from .common import Debug
@@ -51,8 +51,7 @@ class Verbs(click.Group):
         """The verb of that name, if there is one."""
         if cmd_name not in FEATURES:
             return super().get_command(ctx, cmd_name)
-        module = importlib.import_module(f"..features.{FEATURES[cmd_name]}.command", __package__)
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(part_of(FEATURES[cmd_name], "command"), cmd_name)
         return command
 
 

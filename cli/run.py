@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import RunError, UsageError
+from ..session.features import part_of
 from .common import (
     Debug,
     JsonOrBrief,
@@ -348,7 +348,7 @@ def _try(result: Any, options: RunOptions, names: tuple[str, ...]) -> None:
 
 def _remedies() -> Any:
     """The feature's part for this command, found by name."""
-    return import_module("..features.remedies.command", __package__)
+    return part_of("remedies", "command")
 
 
 def _on_several_devices(options: RunOptions) -> int:
@@ -367,7 +367,7 @@ def _on_several_devices(options: RunOptions) -> int:
 
 def _with_engine(options: RunOptions, typed: dict[str, Any]) -> int:
     """The feature's part for this command, found by name."""
-    plan: Any = import_module("..features.plan.run_with_engine", __package__)
+    plan: Any = part_of("plan", "run_with_engine")
     code: int = plan.run_with_engine(options, typed)
     return code
 

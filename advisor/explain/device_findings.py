@@ -6,6 +6,7 @@ from ...records import GPU_SETTINGS, Evidence, Finding, Memory, Trial
 from ...units import format_bytes
 from ..measured.graph_pools import others_bytes
 from ..measured.measurements import Measurements
+from ..measured.page_faults import KEEPS_MEMORY, share_of_faults
 from .ratios import rate_name
 
 SCATTERED_SHARE = 0.10
@@ -15,9 +16,8 @@ STARTS_SHARE = 0.20
 FAULTS_SHARE = 0.05
 """Page faults that take a smaller part of a step are not named; the intervals of quiet steps are
 about as wide."""
-KEEPS_MEMORY = ("export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=1099511627776",)
-"""No block is mapped by itself, and less than 1 TiB at the end of the heap is not given back
-(mallopt(3))."""
+KEEPING = ("export " + " ".join(f"{name}={value}" for name, value in KEEPS_MEMORY.items()),)
+"""As a shell takes them."""
 HAS_EXPANDABLE = "expandable segments"
 """Stands in a memory's source where the allocator has them already."""
 _ALLOW_CUPTI = (
@@ -146,7 +146,8 @@ def page_faults(measurements: Measurements, batch_size: int) -> list[Finding]:
             message=f"a step at batch {named.batch_size} spends {share:.0%} of its time or more on "
             f"{faults.num:,.0f} page faults: memory that one step frees goes back to the system, "
             "and the next step gets it anew. How much does so depends on what the process did "
-            "before: times of one size differ between processes",
+            "before: times of one size differ between processes, and turns in one process favour "
+            "the smaller size",
             evidence=(
                 Evidence(
                     metric="share of a step in page faults, at least",
@@ -158,17 +159,9 @@ def page_faults(measurements: Measurements, batch_size: int) -> list[Finding]:
             "the memory. Run again with them, since sizes then compare otherwise:"
             if by_default
             else "",
-            code=KEEPS_MEMORY if by_default else (),
+            code=KEEPING if by_default else (),
         )
     ]
-
-
-def share_of_faults(trial: Trial) -> float:
-    """Share of a step that goes into page faults at least, 0..1; 0 where none were counted."""
-    faults = trial.quality.page_faults if trial.quality is not None else None
-    if faults is None or trial.step_s is None:
-        return 0.0
-    return faults.num * faults.each_s / trial.step_s.median
 
 
 def retries(measurements: Measurements, batch_size: int) -> list[Finding]:

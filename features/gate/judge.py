@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
+from ...advisor.compare import software
 from ...records import Discovery, RunRecord, shared_size
 from .evidence import Run, Values, known_sizes, taken, values_of
 from .records import Condition, Gate, Measure, Outcome, Result, Verdict
@@ -208,15 +209,7 @@ def _said(record: RunRecord, label: str) -> str:
         "script": PurePath(record.script.path).name,
         "arguments": " ".join(record.script.arguments),
     }
-    versions = record.versions
-    if versions is not None:
-        texts |= {
-            "torch": versions.torch,
-            "CUDA": versions.cuda or "",
-            "driver": versions.driver or "",
-            "Python": versions.python,
-            "batchadvisor": versions.batchadvisor,
-        }
+    texts |= software(record)
     if record.discovery is not None:
         texts |= _of_the_loop(record.discovery)
     return texts.get(label, "")

@@ -10,7 +10,8 @@ from math import inf
 from statistics import median
 from typing import Literal, NamedTuple
 
-from ...advisor.explain.device_findings import FAULTS_SHARE, KEEPS_MEMORY
+from ...advisor.explain.device_findings import FAULTS_SHARE, KEEPING
+from ...advisor.measured.page_faults import KEEPS_MEMORY
 from ...records import Limit, SourceLine
 from .records import Ceiling
 from .settings import Settings, UsedAlready
@@ -246,11 +247,6 @@ def _without_faults(known: Known) -> str:
     if known.faults_share < FAULTS_SHARE:
         return "its steps get little memory from the system"
     return "" if known.allocator == "glibc" else "its allocator is not that of glibc"
-
-
-def _variable(word: str) -> tuple[str, str]:
-    name, _, value = word.partition("=")
-    return name, value
 
 
 def _one(settings: Settings) -> Callable[[Known], Sequence[Settings]]:
@@ -569,13 +565,11 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
             "its allocator is set by variables" if k.allocator.endswith("variables") else ""
         ),
         refused=_without_faults,
-        variants=_one(
-            Settings(variables=tuple(_variable(word) for word in KEEPS_MEMORY[0].split()[1:]))
-        ),
+        variants=_one(Settings(variables=tuple(KEEPS_MEMORY.items()))),
         bound=lambda _, __: NO_BOUND,  # what is counted of the faults is a lower bound
         words=lambda _: "memory kept in the process",
         place="",
-        code=lambda _, __: KEEPS_MEMORY,
+        code=lambda _, __: KEEPING,
     ),
     Remedy(
         name="checkpoint",

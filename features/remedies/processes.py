@@ -15,7 +15,6 @@ from ...errors import BatchAdvisorError, RunError
 from ...probes.process.endings import WorkerGone
 from ...probes.process.orders import Guest, RunTrial
 from ...probes.process.worker_like import HasGuest, WorkerLike
-from ...probes.process.worker_listener import TimeOver
 from ...records import Trial, TrialRequest
 from ...session.display import Display
 from ...session.recording.record_writer import RecordWriter
@@ -188,6 +187,3 @@ class Process:
         if self._worker is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._worker.pid, number)
-
-
-__all__ = ["ChangedWorkers", "Process", "Refused", "TimeOver"]

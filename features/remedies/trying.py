@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...advisor.explain.device_findings import share_of_faults
+from ...advisor.measured.page_faults import share_of_faults
 from ...advisor.measured.scaling import input_share
 from ...advisor.measured.speeds import SURE, wander_of
 from ...errors import BatchAdvisorError, RunError, UsageError

@@ -24,7 +24,7 @@ def test_results_name_no_path_of_the_machine(monkeypatch):
     """What was measured is the same wherever it is written."""
     monkeypatch.syspath_prepend(BENCH)
     words = ["under_load.py", "--runs", "3", "--results", "out", "--resume=a.json", "--budget", "9"]
-    words += ["-o", "there"]
+    words += ["-o", "there", "--keep", "runs", "--kind", "/place/of/runs", "--scripts=/place/x"]
     kept = ["under_load.py", "--runs", "3", "--budget", "9"]
     assert bench("common")._measured_by(words) == kept
 

@@ -105,7 +105,7 @@ def test_a_budget_that_is_too_small_says_what_is_enough(tmp_path):
 
 
 def test_memory_that_is_kept_saves_its_page_faults(tmp_path):
-    found = tried("gives_back", "allocator,amp", tmp_path, sizes="8")
+    found = tried("gives_back", "allocator", tmp_path, sizes="8")
     (allocator,) = of(found, "allocator")
     assert allocator["outcome"] == "gain"
     assert allocator["gain"]["low"] > 1.2
