@@ -172,7 +172,13 @@ def print_answer(
     as_json: bool,
     verbose: bool,
     brief: bool = False,
+    offers: bool = True,
 ) -> None:
+    """Prints it.
+
+    Args:
+        offers: names the command that tries remedies.
+    """
     from ..session.answer import answer_json, answer_text, brief_text
 
     if brief:
@@ -184,8 +190,11 @@ def print_answer(
         click.echo(answer_json(record, advice, folder))
         return
     width, color = terminal()
-    shown = answer_text if verbose else brief_text
-    click.echo(shown(record, advice, folder, width=width, color=color), color=color)
+    if verbose:
+        text = answer_text(record, advice, folder, width=width, color=color)
+    else:
+        text = brief_text(record, advice, folder, width=width, color=color, offers=offers)
+    click.echo(text, color=color)
 
 
 verbose_option = click.option(

@@ -322,6 +322,7 @@ def _print(result: Any, options: RunOptions) -> None:
     print_answer(
         result.record, result.advice, result.folder,
         as_json=options.as_json, verbose=options.verbose, brief=options.brief,
+        offers=not options.tried,
     )  # fmt: skip
 
 

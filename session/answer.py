@@ -26,8 +26,20 @@ LAUNCHERS = {MPIRUN: ("mpirun", "-np"), SRUN: ("srun", "-n")}
 """How ranks are started again by what started them before."""
 
 
-def brief_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, color: bool) -> str:
-    """The output of `run` and `advise`: one screen."""
+def brief_text(
+    record: RunRecord,
+    advice: Advice,
+    folder: Path,
+    *,
+    width: int,
+    color: bool,
+    offers: bool = True,
+) -> str:
+    """The output of `run` and `advise`: one screen.
+
+    Args:
+        offers: names the command that tries remedies, where some can be tried.
+    """
     from ..reports.builder.text import build_text
     from ..reports.terminal.brief import render
 
@@ -35,7 +47,7 @@ def brief_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, c
         build_text(record, advice),
         everything=whole_command(record, advice, folder),
         next_command=next_command(record, advice, folder),
-        try_command=try_command(record, advice, folder),
+        try_command=try_command(record, advice, folder) if offers else "",
         width=width,
         color=color,
         encoding=sys.stdout.encoding or "ascii",

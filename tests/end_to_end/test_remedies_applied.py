@@ -80,7 +80,7 @@ PLAIN = train().replace("nn.BatchNorm1d(64), ", "")
 SHORT = train(64).replace("nn.BatchNorm1d(64), ", "")
 ENDS = mended(
     PLAIN,
-    ("total += loss.item()", "total += 1\n        if total == 150:\n            raise SystemExit"),
+    ("total += loss.item()", "total += 1\n        if total == 60:\n            raise SystemExit"),
 )
 PLANTED = {
     "few steps": Planted(
@@ -121,7 +121,7 @@ PLANTED = {
     ),
     "a script that ends": Planted(
         "trial.script_ended", "or a larger step limit", ENDS,
-        ("--sizes", "4,5,6,7,8,9,10,11,12,13,14,15"), edits=(("== 150:", "== 400_000:"),),
+        ("--sizes", "4,5,6,7,8,9,10,11,12,13,14,15"), edits=(("== 60:", "== 400_000:"),),
     ),
     "a kernel's limit": Planted(
         "trial.exception", r"Take (\d+) or less, by these shapes", script("refusals"),

@@ -90,6 +90,7 @@ def test_ctrl_c_keeps_the_answer_and_what_was_tried(tmp_path):
     assert result.left == []
     assert "batch size 16" in result.stdout
     assert "Remedies: " in result.stdout
+    assert "Try it: " not in result.stdout
     assert '"state": "interrupted"' in (tmp_path / "out/remedies.json").read_text()
 
 
