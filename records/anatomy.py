@@ -102,8 +102,8 @@ class IdleTime(Record, frozen=True, kw_only=True):
         window_ns, idle_ns: of the picture; every cause has an entry, together they are the time in
             which nothing ran on the GPU.
         whole_window_ns, whole_idle_ns: of all profiled steps, whose shares the verdict goes by.
-        drained_ns, whole_drained_ns: the part of the host's causes that began while the host waited
-            for the GPU; it cuts across them.
+        drained_ns, whole_drained_ns: the part of the host's causes that would not be there if the
+            host had not waited for the GPU before; it cuts across them.
     """
 
     device: int

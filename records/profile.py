@@ -85,8 +85,8 @@ class IdleShares(Record, frozen=True, kw_only=True):
         dependency_pct: launched, and started later: it waited for another stream.
         unknown_pct: the launch is not in the trace.
         tail_pct: after the last activity of the window.
-        drained_pct: the part that began while the host waited for the device, so that nothing
-            was queued; cuts across the causes of the host other than its DataLoader.
+        drained_pct: the part that would not be there if the host had not waited for the device
+            before; cuts across the causes of the host other than its DataLoader.
     """
 
     total_pct: float

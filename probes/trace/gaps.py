@@ -42,8 +42,9 @@ class Idle(Record, frozen=True, kw_only=True):
         host_launch_s: ... in which the host was inside calls that launch kernels.
         host_call_s: ... in which the host was inside other API calls: copies, allocations.
         host_other_s: the rest of `host_s`: Python and operator dispatch.
-        host_drained_s: the part of `host_s` without `host_input_s` in gaps that began while the
-            host waited for the device: nothing was queued any more. It cuts across the other parts.
+        host_drained_s: the part of `host_s` without `host_input_s` that would not be there if the
+            host had not waited for the device before, and had run ahead instead. It cuts across the
+            other parts.
     """
 
     total_s: float
@@ -106,8 +107,10 @@ class Gaps(msgspec.Struct, frozen=True, kw_only=True):
         ended_by: row of the activity that ends it; -1 at the window's end.
         known: whether the call that launched this activity is in the trace.
         tail: whether the gap lasts to the end of the window.
+        window_ns: when the window begins.
     """
 
+    window_ns: int
     start_ns: Ints
     end_ns: Ints
     split_ns: Ints
@@ -134,6 +137,7 @@ class Gaps(msgspec.Struct, frozen=True, kw_only=True):
         back[ended] = returned[ended_by[ended]]
         known = back > UNKNOWN
         return cls(
+            window_ns=start_ns,
             start_ns=start,
             end_ns=end,
             split_ns=np.where(known, np.clip(back, start, end), start),
@@ -152,7 +156,7 @@ class IdlePieces(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         start_ns, end_ns: when.
         cause: position in `CAUSES`.
-        drained: whether it belongs to a gap that began while the host waited for the device.
+        lost_ns: so much of it would not be there if the host had never waited for the device.
         ended_by: row of the activity that ended the gap, as `Gaps` counts them; -1 at the window's
             end.
         num_gaps: how many separate times they were before they were cut.
@@ -161,7 +165,7 @@ class IdlePieces(msgspec.Struct, frozen=True, kw_only=True):
     start_ns: Ints
     end_ns: Ints
     cause: npt.NDArray[np.int8]
-    drained: npt.NDArray[np.bool_]
+    lost_ns: Ints
     ended_by: Ints
     num_gaps: int
 
@@ -191,11 +195,14 @@ class IdlePieces(msgspec.Struct, frozen=True, kw_only=True):
         rows.append(rest)
         start, gap = np.concatenate(starts), np.concatenate(rows)
         order = np.argsort(start, kind="stable")
+        start, end = start[order], np.concatenate(ends)[order]
+        cause = np.concatenate(causes)[order]
+        hosts = np.where(cause < _NUM_HOST, end - start, 0)
         return cls(
-            start_ns=start[order],
-            end_ns=np.concatenate(ends)[order],
-            cause=np.concatenate(causes)[order],
-            drained=_contains(waits, gaps.start_ns)[gap[order]],
+            start_ns=start,
+            end_ns=end,
+            cause=cause,
+            lost_ns=_lost_to_waits(hosts, _waited_before(waits, end, gaps.window_ns)),
             ended_by=gaps.ended_by[gap[order]],
             num_gaps=len(gaps.start_ns),
         )
@@ -208,9 +215,8 @@ class IdlePieces(msgspec.Struct, frozen=True, kw_only=True):
         return dict(zip(CAUSES, total.tolist(), strict=True))
 
     def drained_ns(self) -> int:
-        """The part of the host's causes other than its DataLoader in gaps that were drained."""
-        rows = self.drained & (self.cause > 0) & (self.cause < _NUM_HOST)
-        return int((self.end_ns - self.start_ns)[rows].sum())
+        """What waits for the device cost, where the host did not wait for its DataLoader."""
+        return int(self.lost_ns[self.cause > 0].sum())
 
 
 def _after_the_launch(gaps: Gaps) -> npt.NDArray[np.int8]:
@@ -260,10 +266,39 @@ def blocking_calls(activities: Activities, launches: Ranges) -> npt.NDArray[np.b
     return blocking
 
 
-def _contains(covered: IntervalSet, times: Ints) -> npt.NDArray[np.bool_]:
-    """Which of the times lie in the set."""
-    starts, ends = covered
-    if len(starts) == 0:
-        return np.zeros(len(times), bool)
-    index = np.searchsorted(starts, times, side="right") - 1
-    return (index >= 0) & (times <= ends[np.maximum(index, 0)])
+def _waited_before(waits: IntervalSet, times: Ints, window_ns: int) -> Ints:
+    """How long the host had waited for the device by each time.
+
+    Args:
+        waits: when it did.
+        times: in order.
+        window_ns: what ended before is of another window; a wait that reaches into this one counts
+            as a whole.
+    """
+    starts, ends = waits
+    first = int(np.searchsorted(ends, window_ns))
+    starts, ends = starts[first:], ends[first:]
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(ends - starts)])
+    begun = np.searchsorted(starts, times)
+    last = np.maximum(begun - 1, 0)
+    ahead = np.maximum(ends[last] - times, 0) if len(ends) else np.zeros(len(times), np.int64)
+    return before[begun] - np.where(begun > 0, ahead, 0)
+
+
+def _lost_to_waits(hosts: Ints, waited: Ints) -> Ints:
+    """How much shorter each piece were if the host had not waited.
+
+    A host that does not wait calls everything earlier by as long as it had waited until then. The
+    device then stands still for as much less, until all of that is used up: the sum over the pieces
+    so far is at most what was waited so far.
+
+    Args:
+        hosts: for how long the device waited for the host in each piece, ns; 0 in pieces of other
+            causes.
+        waited: how long the host had waited for the device by the end of each piece.
+    """
+    sums = np.cumsum(hosts)
+    if len(sums) == 0:
+        return sums
+    lost = sums + np.minimum(np.minimum.accumulate(waited - sums), 0)
+    return np.diff(lost, prepend=0)

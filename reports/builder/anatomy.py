@@ -230,7 +230,7 @@ def _idle_table(own: Sequence[IdleTime], steps: Sequence[StepAnatomy], device: s
     drained = [(ns, whole) for _, ns, whole in times]
     notes = [ADDED_UP]
     if any(ns for ns, _ in drained):
-        rows.append(_row("… began while the host waited for the GPU", drained, exact=exact))
+        rows.append(_row("… since the host had waited for the GPU", drained, exact=exact))
         notes.append(DRAINED)
     return _table(f"Why {device} stood still", "cause", heads, rows, notes)
 

@@ -77,8 +77,9 @@ class Cluster:
         return done.stdout.strip()
 
     def jobs(self):
-        """Ids of the jobs that wait or run."""
-        return self.ask("squeue", "--noheader", "-o", "%i").split()
+        """Ids of the jobs that wait or run; one that has ended stays listed until its node is free."""
+        states = "PENDING,CONFIGURING,RUNNING,SUSPENDED"
+        return self.ask("squeue", "--noheader", "--states", states, "-o", "%i").split()
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ programs(*NEEDED, package="slurm-wlm munge")
 pytestmark = pytest.mark.slow
 
 BIN = Path(sys.executable).parent
-SHORT = ("--budget", "5s", "--goal", "memory", "--sizes", "8,16", "--no-profile")
+SHORT = ("--budget", "20s", "--goal", "memory", "--sizes", "8,16", "--no-profile")
 WORDS = ("run", "--engine", "slurm", "--device", "cpu")
 
 

@@ -2,8 +2,9 @@
 
     python bare.py SCRIPT SIZE WARMUP STEPS
 
-Nothing of batchadvisor runs here. Steps are counted by the optimizer's; the middle one stands for
-all, since hosts lose time to other processes now and then. What the card did is exact.
+Nothing of batchadvisor runs here. Steps are counted by the optimizer's; of ten in a row the middle
+mean stands for all: hosts lose time to other processes now and then, and scripts that read a number
+do so once in ten steps. What the card did is exact.
 """
 
 import ctypes
@@ -11,7 +12,6 @@ import json
 import os
 import runpy
 import sys
-from itertools import pairwise
 from statistics import median
 
 import torch
@@ -48,7 +48,8 @@ def count(*_):
         after - before for before, after in zip(readings[0][:3], sums, strict=True)
     )
     timed = ends[warmup + 1 :]  # the first has waited
-    step_s = median(a.elapsed_time(b) for a, b in pairwise(timed)) / 1e3
+    tens = zip(timed, timed[10:], strict=False)
+    step_s = median(first.elapsed_time(last) for first, last in tens) / 1e4
     truth = {
         "step_s": step_s,
         "busy_pct": 100 * busy_s / steps / step_s,

@@ -16,7 +16,7 @@ def saturated(**more):
     """A script that fills the card from a few samples on."""
     return Planted(
         "saturated", "does not help", sizes=(2, 8, 32), native=8, blocks=1600, kernels=60,
-        wave_us=20.0, **more,
+        wave_us=50.0, **more,
     )  # fmt: skip
 
 
@@ -50,9 +50,9 @@ PLANTED = {
         pageable_gb_s=0.02,
     ),
     "reads a number every step": Planted(
-        "synchronisation", "helps", sizes=(16, 32), kernels=1, launch_us=1000.0, blocks=800,
+        "synchronisation", "helps", sizes=(16, 32), kernels=0, launch_us=1500.0, blocks=1500,
         wave_us=200.0,
-        last="[part.add_(1) for _ in range(6)]; loss.item()",
+        last="[part.add_(1) for _ in range(4)]; loss.item()",
     ),
 }  # fmt: skip
 """Hosts lose milliseconds to other processes: what they do takes far more."""
@@ -133,4 +133,4 @@ def test_steps_of_the_optimizer_inside_a_graph_are_seen(machine, tmp_path):
     record = gpu.advise("--sizes", "8", "--budget", "30s", "train.py")
     trial = record.trials[0]
     assert trial.outcome == "ok"
-    assert trial.step_s.median == pytest.approx(60 * 8 * 20e-6, rel=0.05)
+    assert trial.step_s.median == pytest.approx(60 * 8 * 50e-6, rel=0.05)

@@ -137,6 +137,20 @@ def test_a_queue_that_was_drained(wait, drained, write):
     assert idle.total_pct == pytest.approx(100 * 50 / window)
 
 
+@pytest.mark.parametrize("until", [25, 50, 108])
+def test_a_wait_costs_every_gap_until_the_host_has_caught_up(until, write):
+    """Synthetic: the host waits from 20 on, and then starts kernels of 10 each 50.
+
+    Without the wait all of them come as much earlier: after 108, the third in a gap of 32.
+    """
+    events = [launch(0, 1), work(10, 90, 1), launch(20, 9, until - 20, "cudaStreamSynchronize")]
+    for number, at in enumerate((140, 190, 240), 2):
+        events += [launch(at - 5, number), work(at, 10, number)]
+    idle = summarise(write(events), "t").idle
+    assert idle.total_pct == pytest.approx(100 * 120 / 240)
+    assert idle.drained_pct == pytest.approx(100 * (until - 20) / 240)
+
+
 def test_kernels_of_a_graph(write):
     """Synthetic: one launch, four kernels."""
     events = [launch(0, 1, name="cudaGraphLaunch")] + [work(10 * n, 9, 1) for n in range(1, 5)]
