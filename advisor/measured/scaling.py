@@ -17,6 +17,10 @@ QUICKER = 0.8
 """A larger batch that takes surely less than this part of a smaller one's time was measured while
 the machine did something else: no kernel saves so much."""
 
+TAKEN_OVER = 1.1
+"""On a GPU a step that takes so much longer than that of a smaller size may follow the GPU alone. In
+what is less, the GPU would have to take over from the host just before the larger size."""
+
 
 class Scaling(Record, frozen=True, kw_only=True):
     """What two or more sizes say about the step at one of them.
@@ -58,6 +62,9 @@ def scaling_at(measurements: Measurements, batch_size: int, law: TimeLaw | None)
         return Scaling(at_memory_limit=_at_the_limit(measurements, batch_size), contradicted=True)
     gain = marginal_gain(sizes, batch_size)
     fixed = _fixed_share(sizes, batch_size, law)
+    device = measurements.record.device
+    if fixed is not None and device is not None and device.kind != "cpu":
+        fixed = min(fixed[0], _hidden_by_a_gpu(sizes, batch_size)), *fixed[1:]
     return Scaling(
         gain=None if gain is None else gain[1],
         gain_low=None if gain is None else gain[0],
@@ -149,6 +156,33 @@ def _fixed_share(
         share_of(small_time.median, large_time.median),
         share_of(small_time.high, large_time.low),
     )
+
+
+def _hidden_by_a_gpu(sizes: dict[int, Trial], batch_size: int) -> float:
+    """The part of the step, at least, that the batch does not change on a GPU.
+
+    A GPU computes while its host launches, so a step takes the longer of both: flat while the host
+    is, and then in proportion to the batch. A line through a size of each kind has a fixed part
+    that the larger one lacks. The next larger size shows it, for the curve only gets steeper.
+    """
+    times = {
+        size: trial.step_s
+        for size, trial in sizes.items()
+        if trial.step_s is not None and trial.step_s.is_interval
+    }
+    if batch_size not in times:
+        return 1.0
+    own = times[batch_size]
+    larger = [size for size in times if size >= batch_size * 1.3]
+    if larger:
+        size = min(larger)
+        slope = (times[size].high - own.low) / (size - batch_size)
+        return max(1 - slope * batch_size / own.low, 0.0)
+    rises = any(
+        size * 1.3 <= batch_size and own.median >= TAKEN_OVER * time.median
+        for size, time in times.items()
+    )
+    return 0.0 if rises else 1.0
 
 
 def _at_the_limit(measurements: Measurements, batch_size: int) -> bool:

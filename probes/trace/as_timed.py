@@ -12,7 +12,7 @@ import msgspec
 
 from ...records import DeviceShare, IdleShares, Profile, Spread
 
-SLOWED = 1.05
+SLOWED = 1.02
 """Profiled steps that are longer than timed ones by less than this are as long."""
 STEADY = 0.25
 """Timed steps that differ by more (half-width of their interval) are no measure of others."""
@@ -37,7 +37,8 @@ def as_timed(profile: Profile, step_s: Spread | None) -> Profile:
     if profile.step_s is None or step_s is None or busy is None or idle is None:
         return profile
     longer = profile.step_s / step_s.median
-    if longer <= SLOWED or step_s.relative_half_width > STEADY or busy <= 0:
+    as_long = longer <= SLOWED or profile.step_s <= step_s.high
+    if as_long or step_s.relative_half_width > STEADY or busy <= 0:
         return profile
     more = min(longer, 100.0 / busy)
     left = (100.0 - busy * more) / idle.total_pct if idle.total_pct > 0 else 1.0

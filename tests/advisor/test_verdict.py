@@ -126,6 +126,23 @@ class TestHost:
         assert answer.evidence[-1].value == pytest.approx(share, abs=1e-3)
 
     @pytest.mark.parametrize(
+        ("last", "blamed"),
+        [
+            (None, False),
+            (0.056, True),  # the line goes on
+            (0.084, False),  # the GPU had taken over
+        ],
+    )
+    def test_a_gpu_hides_what_its_host_costs(self, last, blamed):
+        """28 ms of the host, 42 ms of the GPU at 512: a CPU adds its parts up, a GPU does not."""
+        trials = [trial_of(32, 0.028), trial_of(512, 0.042, ordinal=1)]
+        if last is not None:
+            trials.append(trial_of(1024, last, ordinal=2))
+        assert (verdict(*trials, size=512).limit == "host") == blamed
+        cpu = msgspec.structs.replace(record_of().device, kind="cpu")
+        assert verdict(*trials[:2], size=512, device=cpu).limit == "host"
+
+    @pytest.mark.parametrize(
         ("busy", "limit"), [(IDLE_BUSY_PCT - 1, "host"), (IDLE_BUSY_PCT, "cannot tell")]
     )
     def test_idle_device(self, busy, limit):

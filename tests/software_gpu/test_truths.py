@@ -16,7 +16,7 @@ def saturated(**more):
     """A script that fills the card from a few samples on."""
     return Planted(
         "saturated", "does not help", sizes=(2, 8, 32), native=8, blocks=1600, kernels=60,
-        wave_us=50.0, **more,
+        wave_us=25.0, **more,
     )  # fmt: skip
 
 
@@ -133,4 +133,4 @@ def test_steps_of_the_optimizer_inside_a_graph_are_seen(machine, tmp_path):
     record = gpu.advise("--sizes", "8", "--budget", "30s", "train.py")
     trial = record.trials[0]
     assert trial.outcome == "ok"
-    assert trial.step_s.median == pytest.approx(60 * 8 * 50e-6, rel=0.05)
+    assert trial.step_s.median == pytest.approx(60 * 8 * 25e-6, rel=0.05)
