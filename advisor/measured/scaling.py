@@ -18,8 +18,8 @@ QUICKER = 0.8
 the machine did something else: no kernel saves so much."""
 
 TAKEN_OVER = 1.1
-"""On a GPU a step that takes so much longer than that of a smaller size may follow the GPU alone. In
-what is less, the GPU would have to take over from the host just before the larger size."""
+"""On a GPU a step that takes so much longer than that of a smaller size may follow the GPU alone.
+Where it takes less, the GPU would have to take over from the host just before the larger size."""
 
 
 class Scaling(Record, frozen=True, kw_only=True):

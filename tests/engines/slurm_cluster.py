@@ -77,7 +77,7 @@ class Cluster:
         return done.stdout.strip()
 
     def jobs(self):
-        """Ids of the jobs that wait or run; one that has ended stays listed until its node is free."""
+        """Ids of the jobs that wait or run; ended ones stay listed until their node is free."""
         states = "PENDING,CONFIGURING,RUNNING,SUSPENDED"
         return self.ask("squeue", "--noheader", "--states", states, "-o", "%i").split()
 
