@@ -270,6 +270,10 @@ class TestOperatorsOfACpu:
         answer = verdict_of(self.PROFILE)
         assert (answer.limit, answer.larger_batch) == ("saturated", "unknown")
         assert "time a larger batch" in answer.remedy
+        timed = Scaling(gain_low=-1.0, gain=0.2, gain_high=1.4)
+        noisy = verdict_of(self.PROFILE, scaling=timed)
+        assert (noisy.limit, noisy.larger_batch) == ("saturated", "unknown")
+        assert "time a larger batch" not in noisy.remedy
 
     def test_with_times_of_other_sizes(self):
         scaling = Scaling(fixed_low=0.05, fixed_share=0.1, fixed_high=0.2)
