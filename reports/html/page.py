@@ -22,14 +22,16 @@ from ..words.compared import not_compared
 from ..words.flames import kinds_of, notes_of, title_of
 from . import ASSETS, SCRIPTS, asset, flame
 from .anatomy import page_parts
-from .blocks import WIDTH as BLOCKS_WIDTH
-from .blocks import picture
+from .batches import WIDTH as BLOCKS_WIDTH
+from .batches import picture
 from .frame import HEIGHT, WIDTH
 from .split_bars import bars
 from .svg import shapes
 
 UNUSED = {"title", "notes", "key"}
 """Fields of a chart that its script does not need, since the page shows them beside it."""
+PREFIX = "c-"
+"""Of the names that figures carry in a page of blocks."""
 START = """
 (function () {
   BatchAdvisorTables.enhance(document);
@@ -48,22 +50,39 @@ def render(report: Report | ComparisonReport, anatomies: Anatomies | None = None
     Args:
         anatomies: pictures of the steps of a run.
     """
-    charts = charts_of(report)
+    name = "run.html.jinja" if isinstance(report, Report) else "comparison.html.jinja"
+    return whole_file(
+        name,
+        charts_of(report),
+        anatomies,
+        report=report,
+        not_compared=not_compared(report.advice) if isinstance(report, Report) else "",
+    )
+
+
+def whole_file(
+    template: str, charts: dict[str, Chart], anatomies: Anatomies | None = None, **values: Any
+) -> str:
+    """A file of a template.
+
+    Args:
+        charts: by the names that their figures carry.
+        anatomies: pictures of steps.
+        values: of the template; `report` has the title.
+    """
     drawn = page_parts(anatomies)
     style = "\n".join(map(asset, ("uplot/uPlot.min.css", "report.css", *drawn.style)))
     script = "\n".join((*map(asset, (*SCRIPTS, *drawn.script)), START))
-    name = "run.html.jinja" if isinstance(report, Report) else "comparison.html.jinja"
     return (
         environment()
-        .get_template(name)
+        .get_template(template)
         .render(
-            report=report,
-            not_compared=not_compared(report.advice) if isinstance(report, Report) else "",
             style=style,
             script=script,
             policy=policy(style, script),
             data=chart_data(charts),
             licence=asset("uplot/LICENSE"),
+            **values,
             **drawn.values,
         )
     )
@@ -155,6 +174,8 @@ def environment(*first: Path) -> jinja2.Environment:
         "flame_title": title_of,
         "flame_notes": notes_of,
         "flame_kinds": kinds_of,
+        "kind_of": lambda block: type(block).__name__,
+        "chart_prefix": PREFIX,
     }
     templates.globals.update(helpers)
     return templates

@@ -6,7 +6,16 @@ import html
 import re
 from collections.abc import Sequence
 
-from ..report import ComparisonReport, Fact, MemorySection, Report, SplitSection, Table
+from ..report import (
+    ComparisonReport,
+    Fact,
+    Finding,
+    LimitText,
+    MemorySection,
+    Report,
+    SplitSection,
+    Table,
+)
 from ..words.compared import not_compared
 from ..words.wording import plural
 
@@ -91,9 +100,7 @@ def _split(section: SplitSection) -> list[str]:
     lines += [part for text in section.texts for part in (paragraph(text), "")]
     lines += table_lines(section.options) if section.options is not None else []
     if section.snippet:
-        # No line of it begins with backticks: names stand in comments.
-        code = ["```python", *section.snippet.rstrip().splitlines(), "```"]
-        lines += folded("Sampler and loss weight to paste", code)
+        lines += folded("Sampler and loss weight to paste", python_lines(section.snippet))
     return lines
 
 
@@ -101,14 +108,7 @@ def _explained(report: Report) -> list[str]:
     lines: list[str] = []
     limit = report.limit
     if limit is not None:
-        lines += ["#### What limits the step", ""]
-        lines += [f"**{escape(limit.limit)}**: {escape(limit.message)}", ""]
-        if limit.numbers is not None:
-            lines += table_lines(limit.numbers)
-        elif limit.evidence:
-            lines += [paragraph(limit.evidence), ""]
-        for text in (limit.larger, f"→ {limit.remedy}" if limit.remedy else ""):
-            lines += [paragraph(text), ""] if text else []
+        lines += ["#### What limits the step", "", *limit_lines(limit)]
     if report.memory:
         lines += ["#### Where the memory goes", "", *memory_lines(report.memory)]
     for title, facts in (
@@ -126,12 +126,7 @@ def _explained(report: Report) -> list[str]:
     if report.findings:
         lines += ["#### Findings", ""]
     for finding in report.findings:
-        guess = " (estimate)" if finding.estimate else ""
-        extra = "".join(f"<br>{escape(text)}" for text in (finding.evidence,) if text)
-        remedy = f"<br>→ {escape(finding.remedy)}" if finding.remedy else ""
-        lines.append(f"- **{finding.severity}**: {escape(finding.message)}{guess}{extra}{remedy}")
-        if finding.code:
-            lines += ["", *(f"  {line}".rstrip() for line in ("```python", *finding.code, "```"))]
+        lines += finding_lines(finding)
     lines += [""] if report.findings else []
     for title, facts in (
         ("Failures outside the trials", report.faults),
@@ -140,6 +135,34 @@ def _explained(report: Report) -> list[str]:
         if facts:
             lines += [f"#### {title}", "", *facts_lines(facts), ""]
     return lines
+
+
+def limit_lines(limit: LimitText) -> list[str]:
+    """What limits the step, on what it rests, and what helps."""
+    lines = [f"**{escape(limit.limit)}**: {escape(limit.message)}", ""]
+    if limit.numbers is not None:
+        lines += table_lines(limit.numbers)
+    elif limit.evidence:
+        lines += [paragraph(limit.evidence), ""]
+    for text in (limit.larger, f"→ {limit.remedy}" if limit.remedy else ""):
+        lines += [paragraph(text), ""] if text else []
+    return lines
+
+
+def finding_lines(finding: Finding) -> list[str]:
+    """An entry of a list, which no empty line ends."""
+    guess = " (estimate)" if finding.estimate else ""
+    extra = f"<br>{escape(finding.evidence)}" if finding.evidence else ""
+    remedy = f"<br>→ {escape(finding.remedy)}" if finding.remedy else ""
+    lines = [f"- **{finding.severity}**: {escape(finding.message)}{guess}{extra}{remedy}"]
+    if finding.code:
+        lines += ["", *(f"  {line}".rstrip() for line in python_lines("\n".join(finding.code)))]
+    return lines
+
+
+def python_lines(text: str) -> list[str]:
+    """Code in fences; no line of ours begins with backticks: names stand in comments."""
+    return ["```python", *text.rstrip().splitlines(), "```"]
 
 
 def memory_lines(parts: Sequence[MemorySection]) -> list[str]:
