@@ -175,7 +175,8 @@ def add_ending(
     page.blank()
     width = max((len(label) for label, _ in files), default=0)
     for label, path in files:
-        page.whole(path, label=f"Wrote {label.ljust(width)}  ", label_style="dim", indent=0)
+        shown = f"{label.ljust(width)}  " if width else ""
+        page.whole(path, label=f"Wrote {shown}", label_style="dim", indent=0)
     if next_command:
         page.whole(next_command, label="Next: ", label_style="bold", indent=0)
     for command in others:
