@@ -23,6 +23,8 @@ from .page import Page
 from .sections import add_ending, add_finding, add_limit, pairs_of
 from .tables import add_grid
 
+INSET = 2
+"""Of tables and facts below the headline, and of what is below the title of a section."""
 STYLES: dict[Tone, str] = {
     "plain": "", "strong": "bold", "dim": "dim", "good": "bold green", "warning": "yellow",
     "bad": "bold red",
@@ -72,11 +74,11 @@ def _add(page: Page, block: Block, indent: int) -> None:
             style = STYLES[block.tone]
             page.entry(block.text, label=label, label_style="bold", style=style, indent=indent)
         case Facts():
-            page.pairs(pairs_of(block.facts), indent=indent)
+            page.pairs(pairs_of(block.facts), indent=indent or INSET)
         case Grid():
-            add_grid(page, block, indent=indent)
+            add_grid(page, block, indent=indent or INSET)
         case Table():
-            add_grid(page, Grid(table=block), indent=indent)
+            add_grid(page, Grid(table=block), indent=indent or INSET)
         case Finding():
             add_finding(page, block, indent=indent)
         case LimitText():
@@ -99,7 +101,7 @@ def _add_section(page: Page, section: Section, indent: int) -> None:
     if section.title:
         part.entry(section.title, style="bold", indent=indent)
     opened = part.num_lines
-    add_blocks(part, section.blocks, indent=indent + 2 if section.title else indent)
+    add_blocks(part, section.blocks, indent=indent + INSET if section.title else indent)
     if part.num_lines > opened:
         page.blank()
         page.add(part)

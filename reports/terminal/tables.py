@@ -79,7 +79,7 @@ def _fitting(columns: list[_Column], grid: Grid, width: int) -> list[_Column]:
     for title in (None, *grid.dropped_first):
         columns = [column for column in columns if column.title != title]
         _cut_to_ends(columns, grid.ends, width)
-        if _width(columns) <= width:
+        if _stand_in_line(columns, width):
             return columns
     _cut_to_ends(columns, grid.ends, width, anyhow=True)
     return columns

@@ -14,7 +14,7 @@ from ...words.wording import clean, measured
 Answers = Mapping[str, tuple[RunRecord, Advice]]
 """Record and advice by device."""
 Severity = Literal["error", "warning", "info"]
-SLOWER = "Look for throttling, other processes, a slower slot, a power limit."
+TO_LOOK_FOR = "Look for throttling, other processes, a slower slot, a power limit."
 HEADER = ("device", "batch", "samples/s", "step ms", "peak", "limit", "sureness")
 
 
@@ -93,7 +93,7 @@ def device_findings(run: DeviceRun) -> tuple[Finding, ...]:
     where = f"{by} the samples per second of {check.twin} at batch {check.batch_size}"
     if check.verdict == "weak":
         text = f"{run.device} is a weak twin: {where}, both running; probed by itself."
-        return (_finding("warning", text, SLOWER),)
+        return (_finding("warning", text, TO_LOOK_FOR),)
     if check.verdict == "strong":
         return (_finding("warning", f"{run.device} is faster than its twin: {where}"),)
     words = "is as fast as" if check.verdict == "equal" else "cannot be told apart from"
