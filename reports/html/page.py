@@ -17,7 +17,7 @@ import msgspec
 
 from ..anatomy import Anatomies
 from ..chart import Chart
-from ..report import ComparisonReport, DeviceSection, Report
+from ..report import DeviceSection, Report
 from ..words.compared import not_compared
 from ..words.flames import kinds_of, notes_of, title_of
 from . import ASSETS, SCRIPTS, asset, flame
@@ -44,19 +44,18 @@ START = """
 """
 
 
-def render(report: Report | ComparisonReport, anatomies: Anatomies | None = None) -> str:
-    """The whole file, for one run or for two side by side.
+def render(report: Report, anatomies: Anatomies | None = None) -> str:
+    """The whole file of one run.
 
     Args:
-        anatomies: pictures of the steps of a run.
+        anatomies: pictures of its steps.
     """
-    name = "run.html.jinja" if isinstance(report, Report) else "comparison.html.jinja"
     return whole_file(
-        name,
+        "run.html.jinja",
         charts_of(report),
         anatomies,
         report=report,
-        not_compared=not_compared(report.advice) if isinstance(report, Report) else "",
+        not_compared=not_compared(report.advice),
     )
 
 
@@ -101,10 +100,8 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def charts_of(report: Report | ComparisonReport) -> dict[str, Chart]:
+def charts_of(report: Report) -> dict[str, Chart]:
     """Every chart of the page by the name that its figure carries."""
-    if isinstance(report, ComparisonReport):
-        return {f"c-{chart.key}": chart for chart in report.charts}
     charts = {f"all-{chart.key}": chart for chart in report.overview}
     charts |= {f"mem-{chart.key}": chart for part in report.memory for chart in part.charts}
     for number, device in enumerate(report.devices):

@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 
 from ..report import (
-    ComparisonReport,
     Fact,
     Finding,
     LimitText,
@@ -28,10 +27,9 @@ _LIST = re.compile(r"^(\d*)([-+.)=])(?=\s|$)")
 _HARMLESS_COLON = re.compile(r"\\:(?!//)")
 
 
-def render(report: Report | ComparisonReport) -> str:
+def render(report: Report) -> str:
     """The whole text; ends with a line break."""
-    lines = _comparison(report) if isinstance(report, ComparisonReport) else _run(report)
-    return "\n".join([MARK, "", *lines]).rstrip() + "\n"
+    return "\n".join([MARK, "", *_run(report)]).rstrip() + "\n"
 
 
 def escape(text: str) -> str:
@@ -175,16 +173,6 @@ def memory_lines(parts: Sequence[MemorySection]) -> list[str]:
         lines += table_lines(first) if first is not None else []
         for table in others:
             lines += folded(table.title, table_lines(table))
-    return lines
-
-
-def _comparison(report: ComparisonReport) -> list[str]:
-    lines = [f"### {escape(report.headline)}", ""]
-    lines += [part for text in report.cautions for part in (f"> {escape(text)}", "")]
-    lines += [f"#### {report.circumstances.title}", "", *table_lines(report.circumstances)]
-    lines += ["#### Size by size", "", *table_lines(report.table)]
-    for listed in report.grown:
-        lines += folded(listed.title, table_lines(first_rows(listed)))
     return lines
 
 
