@@ -8,8 +8,10 @@ renderer escapes for its own format. A table, a finding and what limits a step a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from ..records import Record
 from .chart import Chart
@@ -45,6 +47,7 @@ class Grid(Record, frozen=True, kw_only=True):
         ends: title of a column of which the end of a cell tells most, as of a path: before a column
             goes, these are cut.
         cut: whether texts of the last column are cut rather than wrapped.
+        legend: what columns mean, by their title; said of those that are shown.
         most_rows: that a window shows; `None` for all.
         more: how to see the others.
     """
@@ -53,8 +56,19 @@ class Grid(Record, frozen=True, kw_only=True):
     dropped_first: tuple[str, ...] = ()
     ends: str = ""
     cut: bool = False
+    legend: dict[str, str] = msgspec.field(default_factory=dict)
     most_rows: int | None = None
     more: str = ""
+
+    def legend_of(self, titles: Container[str]) -> str:
+        """Meanings of these columns; empty where there are none."""
+        said = [text for title, text in self.legend.items() if title in titles]
+        return f"{'; '.join(said)}." if said else ""
+
+    @property
+    def whole_legend(self) -> str:
+        """Meanings of all columns."""
+        return self.legend_of([column.title for column in self.table.columns])
 
 
 class Charts(Record, frozen=True, kw_only=True):

@@ -53,7 +53,8 @@ def _lines(block: Block, level: int) -> list[str]:
         case Facts():
             return [*facts_lines(block.facts), ""]
         case Grid():
-            return table_lines(block.table)
+            legend = block.whole_legend
+            return [*table_lines(block.table), *([paragraph(legend), ""] if legend else [])]
         case LongTable():
             return table_lines(first_rows(block))
         case Table():

@@ -17,6 +17,8 @@ GAP = 2
 """Columns between two cells of a row."""
 SHORT_END, LEAST_END = 14, 6
 """Cells are cut to so much of their ends before a column goes, and when no other can."""
+LEAST_CUT = 28
+"""What a text that is cut needs before columns go for it."""
 MOST_NAME = 30
 """Where to wrap names that share a row."""
 UNKNOWN = "-"
@@ -63,10 +65,12 @@ def add_grid(page: Page, grid: Grid, *, indent: int = 2) -> None:
         shown = every
         _add_sentences(page, every, rows, indent)
     dropped = [column.title for column in every if column not in shown]
+    legend = grid.legend_of([column.title for column in shown])
+    if legend:
+        page.entry(legend, style="dim", indent=indent)
     if dropped:
-        page.entry(
-            f"no room at {page.width} columns for {', '.join(dropped)}.", style="dim", indent=indent
-        )
+        titles = ", ".join(dropped).rstrip(".")
+        page.entry(f"no room at {page.width} columns for {titles}.", style="dim", indent=indent)
     if len(rows) < len(table.rows):
         more = f" ({grid.more})" if grid.more else ""
         page.entry(f"and {len(table.rows) - len(rows)} more{more}", style="dim", indent=indent)
@@ -79,7 +83,7 @@ def _fitting(columns: list[_Column], grid: Grid, width: int) -> list[_Column]:
     for title in (None, *grid.dropped_first):
         columns = [column for column in columns if column.title != title]
         _cut_to_ends(columns, grid.ends, width)
-        if _stand_in_line(columns, width):
+        if _stand_in_line(columns, width, LEAST_CUT if grid.cut else MIN_BODY):
             return columns
     _cut_to_ends(columns, grid.ends, width, anyhow=True)
     return columns
@@ -105,7 +109,8 @@ def _wrap_names(columns: list[_Column], rows: Sequence[Row], grid: Grid, width: 
     names = columns[0]
     kept = [column for column in columns if column.title not in grid.dropped_first]
     least = _width(kept) - names.width + MOST_NAME
-    if not names.left or names.width <= MOST_NAME or _width(columns) <= width or least > width:
+    alone = names.left and names.width > MOST_NAME and names.title != grid.ends
+    if not alone or _width(columns) <= width or least > width:
         return list(rows)
     lines = [textwrap.wrap(cell, MOST_NAME) or [""] for cell in names.cells]
     for column in columns[1:]:
@@ -119,12 +124,12 @@ def _width(columns: list[_Column]) -> int:
     return sum(column.width for column in columns) + GAP * (len(columns) - 1)
 
 
-def _stand_in_line(columns: list[_Column], width: int) -> bool:
+def _stand_in_line(columns: list[_Column], width: int, least: int = MIN_BODY) -> bool:
     """Whether they fit, the last one with some of its text at least."""
     last = columns[-1]
     room = width - _width(columns) + last.width
     longest = max(map(cell_len, last.cells))
-    return room >= last.width or (last.left and room >= min(MIN_BODY, longest))
+    return room >= last.width or (last.left and room >= min(least, longest))
 
 
 def _add(page: Page, columns: list[_Column], rows: Sequence[Row], grid: Grid, indent: int) -> None:
