@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...records import Advice, Finding, Observed, Profile, RunRecord, Trial
 from ...units import format_bytes, format_seconds
-from ..blocks import Document, Facts, Section
+from ..blocks import Document, Facts
 from ..report import Fact
 from ..report import Finding as Problem
 from ..words.wording import clean, measured, measured_seconds, percent, plural
@@ -24,7 +24,7 @@ def build_watched(record: RunRecord, advice: Advice) -> Document:
     return Document(
         title="a watched training",
         headline=f"Running for {format_seconds(record.elapsed_s)}" if running else advice.headline,
-        blocks=(Section(blocks=(Facts(facts=seen), *worth)),),
+        blocks=(Facts(facts=seen), *worth),
     )
 
 

@@ -31,7 +31,7 @@ from .svg import shapes
 UNUSED = {"title", "notes", "key"}
 """Fields of a chart that its script does not need, since the page shows them beside it."""
 PREFIX = "c-"
-"""Of the names that figures carry in a page of blocks."""
+"""How names of figures begin in a page of blocks."""
 START = """
 (function () {
   BatchAdvisorTables.enhance(document);

@@ -24,7 +24,7 @@ from .sections import add_ending, add_finding, add_limit, pairs_of
 from .tables import add_grid
 
 INSET = 2
-"""Of tables and facts below the headline, and of what is below the title of a section."""
+"""How far all but sentences stands in below the headline, and all below the title of a section."""
 STYLES: dict[Tone, str] = {
     "plain": "", "strong": "bold", "dim": "dim", "good": "bold green", "warning": "yellow",
     "bad": "bold red",
@@ -66,6 +66,7 @@ def add_blocks(page: Page, blocks: Sequence[Block], *, indent: int) -> None:
 
 
 def _add(page: Page, block: Block, indent: int) -> None:
+    inset = indent or INSET
     match block:
         case Section():
             _add_section(page, block, indent)
@@ -74,18 +75,18 @@ def _add(page: Page, block: Block, indent: int) -> None:
             style = STYLES[block.tone]
             page.entry(block.text, label=label, label_style="bold", style=style, indent=indent)
         case Facts():
-            page.pairs(pairs_of(block.facts), indent=indent or INSET)
+            page.pairs(pairs_of(block.facts), indent=inset)
         case Grid():
-            add_grid(page, block, indent=indent or INSET)
+            add_grid(page, block, indent=inset)
         case Table():
-            add_grid(page, Grid(table=block), indent=indent or INSET)
+            add_grid(page, Grid(table=block), indent=inset)
         case Finding():
-            add_finding(page, block, indent=indent)
+            add_finding(page, block, indent=inset)
         case LimitText():
-            add_limit(page, block, indent=indent)
+            add_limit(page, block, indent=inset)
         case Code():
             for line in block.text.splitlines():  # as it is, to be pasted
-                page.line(Text(" " * (indent + 2) + page.safe(line)))
+                page.line(Text(" " * (indent + INSET) + page.safe(line)))
         case Command():
             label = f"{block.label}: " if block.label else ""
             page.whole(block.text, label=label, label_style="bold", indent=indent)

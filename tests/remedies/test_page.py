@@ -127,7 +127,7 @@ class TestText:
     @pytest.mark.parametrize("width", [40, 80, 200])
     def test_lines_fit_and_the_code_is_whole(self, width):
         text = render(build_remedies(ALL), width=width, color=False)
-        indent = " " * (4 if width < 60 else 11)
+        indent = " " * (6 if width < 60 else 13)
         code = [f"{indent}{line}" for line in BF16.code]
         assert all(line in text.splitlines() for line in code)
         assert all(len(line) <= width for line in text.splitlines() if line not in code)

@@ -51,7 +51,7 @@ def build_devices_text(
 
 
 def first_folder(record: DevicesRecord, answers: Answers) -> str | None:
-    """Of the first device with an answer, below the folder of the run."""
+    """The folder of the first device with an answer, below that of the run."""
     with_size = (run for run in record.devices if size_of(answers.get(run.device)) is not None)
     return next((run.folder for run in with_size), None)
 
