@@ -138,7 +138,7 @@ class Watch:
     def text(self, *, width: int = 100, color: bool = False, encoding: str = "utf-8") -> str:
         """The short report of the run."""
         from ..reports.builder.observed import build_watched
-        from ..reports.terminal.observed import render
+        from ..reports.terminal.document import render
 
         if self.record is None or self.advice is None or self.recorder is None:
             return "batchadvisor: the run is not over.\n"
@@ -159,8 +159,8 @@ class Watch:
         if self.recorder is None:
             return render(None, files=())
         record = self.record or self.recorder.record("running")
-        text = build_watched(record, self.advice or advise(record))
-        return render(text, files=self._files())
+        page = build_watched(record, self.advice or advise(record))
+        return render(page, files=self._files())
 
     def _files(self) -> list[tuple[str, str]]:
         assert self.recorder is not None

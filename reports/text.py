@@ -11,8 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from ..records import FileTouched, Finding, Record
-from .report import Fact, Report, Row, SplitSection, Table
+from ..records import FileTouched, Record
+from .report import Fact, Report, Row
 
 SizeState = Literal["ok", "doubtful", "failed", "interrupted"]
 
@@ -160,43 +160,3 @@ class TextReport(Record, frozen=True, kw_only=True):
     tail_bad: tuple[bool, ...] = ()
     files: tuple[FileTouched, ...] = ()
     memory: MemoryLines | None = None
-
-
-class DevicesText(Record, frozen=True, kw_only=True):
-    """A run on several devices, as a window of text shows it.
-
-    Attributes:
-        good: whether a device has an answer.
-        unfinished: how the run ended, where it is not over.
-        table: a row for each device.
-        together: what equal shares would do; may be empty.
-        split: of a global batch over the devices; `None` where it is not asked for.
-        split_texts: its sentences that a window has room for.
-        notes: how devices compare with their twins, or why they failed.
-        first_folder: of the first device with an answer, below the folder of the run.
-    """
-
-    headline: str
-    good: bool
-    unfinished: str = ""
-    table: Table
-    together: str = ""
-    split: SplitSection | None = None
-    split_texts: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    first_folder: str | None = None
-
-
-class WatchedText(Record, frozen=True, kw_only=True):
-    """A training watched by a callback, in few words.
-
-    Attributes:
-        running: how far the training is; empty when it is over.
-        seen: label and text.
-        problems: errors and warnings, worst first.
-    """
-
-    headline: str
-    running: str = ""
-    seen: tuple[tuple[str, str], ...]
-    problems: tuple[Finding, ...]

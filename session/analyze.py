@@ -123,12 +123,11 @@ def analysis_text(
     color: bool,
 ) -> str:
     """The output of `analyze`."""
-    from ..reports.terminal.analysis import render
+    from ..reports.builder.analysis import build_analysis
+    from ..reports.terminal.document import render
 
     return render(
-        analysis,
-        steps=steps,
-        kernels=kernels,
+        build_analysis(analysis, steps=steps, kernels=kernels),
         next_command=_next_command(paths, steps=steps, kernels=kernels),
         width=width,
         color=color,

@@ -22,9 +22,12 @@ def checkup() -> Checkup:
 
 def checkup_text(result: Checkup, *, width: int) -> str:
     """The output of `doctor`."""
-    from ..reports.terminal.checkup import render
+    from ..reports.builder.checkup import build_checkup
+    from ..reports.terminal.document import render
 
-    return render(result, width=width, encoding=sys.stdout.encoding or "ascii")
+    encoding = sys.stdout.encoding or "ascii"
+    page = render(build_checkup(result), width=width, color=False, encoding=encoding)
+    return page.rstrip("\n")
 
 
 def checkup_json(result: Checkup) -> str:

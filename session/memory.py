@@ -13,7 +13,7 @@ from ..advisor.gpu_memory.split_limit import limit_of, split_limit
 from ..probes.memory.analysis import devices_of, notes_of
 from ..probes.memory.snapshot import Snapshot, read_snapshot
 from ..records import MemoryAnalysis, SnapshotDevice
-from ..reports.report import MemoryReport
+from ..reports.blocks import Document
 from .recording.store import write_output
 
 
@@ -48,7 +48,7 @@ def _with_split_limit(device: SnapshotDevice, snapshot: Snapshot) -> SnapshotDev
     return msgspec.structs.replace(device, split_limit=split_limit(growing, limit))
 
 
-def write_memory_report(report: Callable[[], MemoryReport], data: str, path: Path) -> None:
+def write_memory_report(report: Callable[[], Document], data: str, path: Path) -> None:
     """Writes a report whole or not at all; the suffix chooses the format.
 
     Args:
@@ -62,11 +62,11 @@ def write_memory_report(report: Callable[[], MemoryReport], data: str, path: Pat
     if suffix == ".json":
         text = data + "\n"
     elif suffix == ".md":
-        from ..reports.markdown.memory import render as markdown
+        from ..reports.markdown.document import render as markdown
 
         text = markdown(report())
     else:
-        from ..reports.html.memory import render as html
+        from ..reports.html.document import render as html
 
         text = html(report())
     write_output(path, text)

@@ -19,7 +19,7 @@ def write_memory_page(record: RunRecord, folder: Path, snapshot: Path | None = N
         What went wrong; empty if nothing did.
     """
     from ..reports.builder.sections.memory import memory_page
-    from ..reports.html.memory import render
+    from ..reports.html.document import render
 
     path = folder / MEMORY_PAGE
     analysis, problem = _analysis(snapshot)

@@ -141,21 +141,33 @@ def rendered(
     Args:
         record: of the run and its folder, from whose trace HTML draws steps.
     """
-    if kind == "HTML":
-        from ..reports.html.page import render as html
+    if kind == "JSON":
+        from ..reports.data.report import render as data
 
-        if record is None or not isinstance(report, Report):
-            return html(report)
-        from .run_traces import pictures_of
-
-        return html(report, pictures_of(report, *record))
+        return data(report)
+    if isinstance(report, ComparisonReport):
+        return _comparison_text(report, kind)
     if kind == "Markdown":
         from ..reports.markdown.page import render as markdown
 
         return markdown(report)
-    from ..reports.data.report import render as data
+    from ..reports.html.page import render as html
+    from .run_traces import pictures_of
 
-    return data(report)
+    return html(report, None if record is None else pictures_of(report, *record))
+
+
+def _comparison_text(report: ComparisonReport, kind: str) -> str:
+    from ..reports.builder.comparison import comparison_page
+
+    page = comparison_page(report)
+    if kind == "Markdown":
+        from ..reports.markdown.document import render as markdown
+
+        return markdown(page)
+    from ..reports.html.document import render as html
+
+    return html(page)
 
 
 def _is_ours(path: Path) -> bool:

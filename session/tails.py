@@ -13,6 +13,7 @@ from ..advisor.tails.cases import CASES, case_of
 from ..advisor.tails.sweeps import sweep as sweep_sizes
 from ..errors import UsageError
 from ..records import Explained, Pipeline, Proof, Record, SweepRow, TailReport
+from ..reports.blocks import Document
 
 MAX_SWEEP = 100_000
 """More sizes make no table that anybody reads."""
@@ -85,36 +86,44 @@ def as_json(answer: TailReport | Explained | Sequence[Record]) -> str:
 
 def report_text(report: TailReport, *, width: int) -> str:
     """The output of `tails`."""
-    from ..reports.terminal.tails import render
+    from ..reports.builder.tails import build_tails
 
-    return render(report, next_command=_next(report), width=width, encoding=_encoding())
+    return _text(build_tails(report), width, _next(report))
 
 
 def sweep_text(pipeline: Pipeline, rows: Sequence[SweepRow], *, width: int, every: bool) -> str:
     """The output of `tails --sweep`."""
-    from ..reports.terminal.tails import render_sweep
+    from ..reports.builder.tails import build_sweep
 
-    return render_sweep(pipeline, rows, every=every, width=width, encoding=_encoding())
+    return _text(build_sweep(pipeline, rows, every=every), width)
 
 
 def explained_text(page: Explained, *, width: int) -> str:
     """The output of `tails --explain ID`."""
-    from ..reports.terminal.tails import render_case
+    from ..reports.builder.tails import build_case
 
-    return render_case(page, num_cases=len(CASES), width=width, encoding=_encoding())
+    return _text(build_case(page, num_cases=len(CASES)), width)
 
 
 def catalogue_text(pages: Sequence[Explained], *, width: int) -> str:
     """The output of `tails --explain all`."""
-    from ..reports.terminal.tails import render_catalogue
+    from ..reports.builder.tails import build_catalogue
 
-    return render_catalogue(pages, width=width, encoding=_encoding())
+    return _text(build_catalogue(pages), width, "batchadvisor tails --explain ID")
+
+
+def _text(page: Document, width: int, next_command: str = "") -> str:
+    from ..reports.terminal.document import render
+
+    return render(
+        page,
+        next_command=next_command,
+        width=width,
+        color=False,
+        encoding=sys.stdout.encoding or "ascii",
+    ).rstrip("\n")
 
 
 def _next(report: TailReport) -> str:
     harmful = [finding.id for finding in report.findings if finding.harmful]
     return f"batchadvisor tails --explain {harmful[0]}" if harmful else ""
-
-
-def _encoding() -> str:
-    return sys.stdout.encoding or "ascii"

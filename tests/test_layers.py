@@ -13,7 +13,7 @@ SHARED = ("records", "errors", "units", "spread")
 HEAVY = {"torch", "tensorboard", "torch_tb_profiler", "numpy", "rich", "jinja2", "pynvml"}
 
 MODEL = ("reports/report", "reports/chart", "reports/text", "reports/sizes", "reports/tab",
-         "reports/anatomy")  # fmt: skip
+         "reports/anatomy", "reports/blocks")  # fmt: skip
 """What reports are made of, as data: builders make it, renderers show it."""
 BUILDER = ({"msgspec"}, {*SHARED, *MODEL, "reports/words", "reports/builder"})
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from ...advisor.advise import advise
 from ...errors import BatchAdvisorError, UsageError
 from ...reports.anatomy import Anatomies
-from ...reports.report import ComparisonReport, Report
+from ...reports.blocks import Document
+from ...reports.report import Report
 from ...session.recording.store import read_record
 from .logdir import Heads, Place, any_below, find
 from .records import Entry, Shown
@@ -124,21 +125,23 @@ class Board:
         with self._reading:  # one at a time: a trace can be large
             return pictures_of(report, shown.record, self.folder(shown.entry.key))
 
-    def comparison(self, shown: Sequence[Shown]) -> ComparisonReport | None:
+    def comparison(self, shown: Sequence[Shown]) -> Document | None:
         """Two runs side by side; `None` where one of them is no run.
 
         Raises:
             UsageError: a folder is gone.
         """
+        from ...reports.builder.comparison import comparison_page
         from ...session.report import comparison_of
 
         first, second = shown
         if first.record is None or second.record is None:
             return None
-        return comparison_of(
+        report = comparison_of(
             (first.record, self.folder(first.entry.key)),
             (second.record, self.folder(second.entry.key)),
         )
+        return comparison_page(report)
 
     def folder(self, key: str) -> Path:
         """Where an entry's record or traces are.

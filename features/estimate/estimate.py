@@ -359,7 +359,9 @@ def write_estimate(
 
 def estimate_text(answer: Estimate, next_command: str, *, width: int, color: bool) -> str:
     """The output of the command."""
-    from .terminal import render
+    from ...reports.terminal.document import render
+    from .page import build_estimate
 
+    page = build_estimate(answer, next_command)
     encoding = sys.stdout.encoding or "ascii"
-    return render(answer, next_command, width=width, color=color, encoding=encoding).rstrip("\n")
+    return render(page, width=width, color=color, encoding=encoding).rstrip("\n")

@@ -1,9 +1,10 @@
-"""The gate's answer as a page: the model of a plan, which the terminal and Markdown show."""
+"""The gate's answer as a page."""
 
 from __future__ import annotations
 
 from ...records import Spread
-from ...reports.report import Column, Fact, PlanReport, PlanSection, Row, Table
+from ...reports.blocks import Document, Facts, Section, paragraphs
+from ...reports.report import Column, Fact, Row, Table
 from ...reports.words.wording import clean, plural
 from ...units import format_bytes, format_measured, format_seconds
 from .records import ROUNDS_NEEDED, Condition, Gate, Measure, Result
@@ -11,19 +12,21 @@ from .records import ROUNDS_NEEDED, Condition, Gate, Measure, Result
 NO_CONDITION = "-"
 
 
-def build_page(gate: Gate, names: tuple[str, str]) -> PlanReport:
+def build_page(gate: Gate, names: tuple[str, str]) -> Document:
     """What people read.
 
     Args:
         names: of the two sides.
     """
     names = (clean(names[0]), clean(names[1]))
-    return PlanReport(
+    return Document(
         title=f"{names[0]} and {names[1]}",
         headline=headline(gate),
-        notices=tuple(clean(text) for text in _notices(gate)),
-        sections=(_section(gate, names),) if gate.results else (),
-        identity=_identity(gate, names),
+        blocks=(
+            *paragraphs(map(clean, _notices(gate)), "warning"),
+            *((_section(gate, names),) if gate.results else ()),
+            Section(title="The records", blocks=(_identity(gate, names),), shown="files"),
+        ),
     )
 
 
@@ -104,7 +107,7 @@ def _notices(gate: Gate) -> list[str]:
     return notices
 
 
-def _section(gate: Gate, names: tuple[str, str]) -> PlanSection:
+def _section(gate: Gate, names: tuple[str, str]) -> Section:
     columns = (
         Column(title="measure", left=True),
         Column(title="before"),
@@ -134,11 +137,9 @@ def _section(gate: Gate, names: tuple[str, str]) -> PlanSection:
         "process to process and from run to run; a limit is exceeded where all of the interval "
         "lies beyond it."
     )
-    return PlanSection(
-        title=f"Batch size {gate.batch_size}",
-        texts=(text,),
-        table=Table(title="", columns=columns, rows=rows),
-    )
+    title = f"Batch size {gate.batch_size}"
+    table = Table(title=title, columns=columns, rows=rows)
+    return Section(title=title, blocks=(table, *paragraphs([text])))
 
 
 def _fails_if(condition: Condition) -> str:
@@ -154,10 +155,10 @@ def _value(measure: Measure, spread: Spread) -> str:
     return f"{format_measured(spread.median, error)} samples/s"
 
 
-def _identity(gate: Gate, names: tuple[str, str]) -> tuple[Fact, ...]:
+def _identity(gate: Gate, names: tuple[str, str]) -> Facts:
     facts = [
         ("before", f"{names[0]}: {plural(gate.runs_before, 'run')}"),
         ("after", f"{names[1]}: {plural(gate.runs_after, 'run')}"),
         ("device", clean(gate.device)),
     ]
-    return tuple(Fact(label=label, text=text) for label, text in facts if text)
+    return Facts(facts=tuple(Fact(label=label, text=text) for label, text in facts if text))

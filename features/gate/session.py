@@ -77,7 +77,7 @@ def write(gate: Gate, path: Path, names: tuple[str, str]) -> str:
     if suffix in JUNIT_SUFFIXES:
         text = junit.render(gate)
     elif suffix == ".md":
-        from ...reports.markdown.plan import render as markdown
+        from ...reports.markdown.document import render as markdown
 
         text = markdown(build_page(gate, names))
     else:
@@ -93,7 +93,7 @@ def gate_json(gate: Gate) -> str:
 
 def gate_text(gate: Gate, places: tuple[Path, Path], *, width: int, color: bool) -> str:
     """The answer on a terminal."""
-    from ...reports.terminal.plan import render
+    from ...reports.terminal.document import render
 
     return render(
         build_page(gate, names_of(places)),

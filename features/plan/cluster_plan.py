@@ -203,11 +203,11 @@ def plan_json(answer: ClusterPlan) -> str:
 
 def plan_text(answer: ClusterPlan, next_command: str, *, width: int, color: bool) -> str:
     """The output of the command."""
-    from ...reports.terminal.plan import render
-    from .page import build_plan_report
+    from ...reports.terminal.document import render
+    from .page import build_plan_page
 
     return render(
-        build_plan_report(answer),
+        build_plan_page(answer),
         next_command=next_command,
         width=width,
         color=color,
@@ -236,19 +236,19 @@ def write_plan(answer: ClusterPlan, path: Path) -> None:
     Raises:
         RunError: it cannot be written.
     """
-    from .page import build_plan_report
+    from .page import build_plan_page
 
     suffix = path.suffix.lower()
     if suffix == ".json":
         text = plan_json(answer) + "\n"
     elif suffix == ".md":
-        from ...reports.markdown.plan import render as markdown
+        from ...reports.markdown.document import render as markdown
 
-        text = markdown(build_plan_report(answer))
+        text = markdown(build_plan_page(answer))
     else:
-        from ...reports.html.plan import render as html
+        from ...reports.html.document import render as html
 
-        text = html(build_plan_report(answer))
+        text = html(build_plan_page(answer))
     write_output(path, text)
 
 

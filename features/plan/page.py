@@ -1,11 +1,12 @@
-"""The report object of a plan over records of several types."""
+"""The page of a plan over records of several types."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...reports.blocks import Block, Charts, Code, Document, Facts, Section, Shown, paragraphs
 from ...reports.chart import Chart, Series, rounded
-from ...reports.report import Column, Fact, Finding, PlanReport, PlanSection, Row, Table
+from ...reports.report import Column, Fact, Finding, Row, Table
 from ...reports.words.wording import clean, evidence_text, measured, pad_digits, plural
 from ...units import format_seconds
 from .records import ClusterPlan, PlanCard, PlanOption, PlanShare, RankPoint
@@ -18,50 +19,58 @@ WEIGHTS = (
     "Each rank's mean loss is multiplied by its weight, or samples on slow GPUs count more than "
     "the others. BatchNorm sees its own rank's samples only; SyncBatchNorm sees all."
 )
+TO_PASTE = "Sampler and loss weight to paste"
 EFFICIENCY = (
     "efficiency: samples/s over what all GPUs would do together, each alone at its own size."
 )
 
 
-def build_plan_report(plan: ClusterPlan) -> PlanReport:
+def build_plan_page(plan: ClusterPlan) -> Document:
     """Everything that the terminal, HTML and Markdown show of a plan."""
     sections = [_cards(plan)]
-    snippet = ""
     if plan.options and plan.options[0].kind == "plan":
-        sections += [_shares(plan, plan.options[0]), _options(plan)]
-        if plan.options[0].num_gpus > 1:
-            snippet = snippet_of_shares(plan.options[0].shares)
-    elif plan.options:
+        sections.append(_shares(plan, plan.options[0]))
+    if plan.options:
         sections.append(_options(plan))
-    sections += _forecasts(plan)
-    return PlanReport(
+    return Document(
         title=clean(f"plan for {plan.script}"),
         headline=clean(_headline(plan)),
-        notices=tuple(
-            clean(f"{name.capitalize()} is left out of every step time: {reason}.")
-            for name, reason in plan.unavailable.items()
-        ),
-        sections=tuple(sections),
-        findings=tuple(
-            Finding(
-                severity=finding.severity,
-                message=clean(f"{finding.message[0].upper()}{finding.message[1:]}."),
-                evidence=clean(evidence_text(finding.evidence, finding.message)),
-                remedy=clean(finding.remedy),
-                estimate=finding.confidence == "estimate",
-            )
-            for finding in plan.findings
-        ),
-        snippet=snippet,
-        identity=tuple(
-            Fact(label=clean(card.name), text=clean(f"{card.device}, {card.record}"))
-            for card in plan.cards
-        )
-        + tuple(
-            Fact(label=clean(name), text=clean(f"left out: {reason}"))
-            for name, reason in plan.left_out.items()
+        blocks=(
+            *paragraphs(map(clean, _notices(plan)), "warning"),
+            *sections,
+            *_forecasts(plan),
+            *_findings(plan),
+            _records(plan),
         ),
     )
+
+
+def _notices(plan: ClusterPlan) -> list[str]:
+    return [
+        f"{name.capitalize()} is left out of every step time: {reason}."
+        for name, reason in plan.unavailable.items()
+    ]
+
+
+def _findings(plan: ClusterPlan) -> tuple[Section, ...]:
+    findings = tuple(
+        Finding(
+            severity=finding.severity,
+            message=clean(f"{finding.message[0].upper()}{finding.message[1:]}."),
+            evidence=clean(evidence_text(finding.evidence, finding.message)),
+            remedy=clean(finding.remedy),
+            estimate=finding.confidence == "estimate",
+        )
+        for finding in plan.findings
+    )
+    return (Section(title="Findings", blocks=findings),) if findings else ()
+
+
+def _records(plan: ClusterPlan) -> Section:
+    facts = [(card.name, f"{card.device}, {card.record}") for card in plan.cards]
+    facts += [(name, f"left out: {reason}") for name, reason in plan.left_out.items()]
+    shown = tuple(Fact(label=clean(label), text=clean(text)) for label, text in facts)
+    return Section(title="The records", blocks=(Facts(facts=shown),), shown="files")
 
 
 def _headline(plan: ClusterPlan) -> str:
@@ -101,7 +110,7 @@ def _share_words(share: PlanShare) -> str:
     return f"{share.num_gpus} x {share.name} with {each}"
 
 
-def _cards(plan: ClusterPlan) -> PlanSection:
+def _cards(plan: ClusterPlan) -> Section:
     """A row for each type, one GPU alone; columns that nothing fills are left out."""
     cards = plan.cards
     columns: list[tuple[str, str, list[str]]] = [
@@ -118,11 +127,8 @@ def _cards(plan: ClusterPlan) -> PlanSection:
         ("tokens/price", "", [_digits(card.tokens_per_price) for card in cards]),
         ("at most", "", [f"{card.largest} ({_cap(card)})" for card in cards]),
     ]
-    return PlanSection(
-        title="One GPU alone",
-        table=_table("One GPU alone", columns),
-        texts=("at most: in one micro-batch; larger parts of a step are accumulated.",),
-    )
+    note = "at most: in one micro-batch; larger parts of a step are accumulated."
+    return _section("One GPU alone", columns, [note])
 
 
 def _cap(card: PlanCard) -> str:
@@ -133,7 +139,7 @@ def _speed(card: PlanCard) -> str:
     return "-" if card.samples_per_s is None else " ".join(measured(card.samples_per_s))
 
 
-def _shares(plan: ClusterPlan, best: PlanOption) -> PlanSection:
+def _shares(plan: ClusterPlan, best: PlanOption) -> Section:
     shares = best.shares
     columns = [
         ("GPU", "", [share.name for share in shares]),
@@ -160,9 +166,11 @@ def _shares(plan: ClusterPlan, best: PlanOption) -> PlanSection:
     if plan.link is not None:
         word = "measured" if plan.link.confidence == "measured" else "an estimate"
         texts.append(f"Tsync is {word}: {plan.link.source}.")
-    return PlanSection(
-        title="Split plan", table=_table("Split plan", columns), texts=tuple(map(clean, texts))
-    )
+    code = []
+    if best.num_gpus > 1:
+        snippet = Code(text=snippet_of_shares(shares))
+        code = [Section(title=TO_PASTE, blocks=(snippet,), shown="files", folded=True)]
+    return _section("Split plan", columns, texts, *code)
 
 
 def _sync(option: PlanOption) -> str:
@@ -173,7 +181,7 @@ def _sync(option: PlanOption) -> str:
     return f" with {_ms(option.sync_s)} ms of synchronisation"
 
 
-def _options(plan: ClusterPlan) -> PlanSection:
+def _options(plan: ClusterPlan) -> Section:
     options = plan.options
     first = options[0].samples_per_s
     columns = [
@@ -195,14 +203,10 @@ def _options(plan: ClusterPlan) -> PlanSection:
         for option in options
         if "step_s" in option.unavailable
     ]
-    return PlanSection(
-        title="Compared",
-        table=_table("Compared", columns),
-        texts=(EFFICIENCY, *map(clean, reasons)),
-    )
+    return _section("Compared", columns, [EFFICIENCY, *reasons])
 
 
-def _forecasts(plan: ClusterPlan) -> list[PlanSection]:
+def _forecasts(plan: ClusterPlan) -> list[Section]:
     """A table for each type and for the mix; a window of text shows the plan's own."""
     groups: dict[tuple[str, ...], list[RankPoint]] = {}
     for point in plan.forecast:
@@ -222,7 +226,7 @@ def _forecasts(plan: ClusterPlan) -> list[PlanSection]:
 
 def _forecast(
     names: tuple[str, ...], group: Sequence[RankPoint], kind: str, *, brief: bool
-) -> PlanSection:
+) -> Section:
     points = [point for point in group if point.scaling == kind]
     columns: list[tuple[str, str, list[str]]] = [
         ("GPUs", "", [_number(point) for point in points]),
@@ -247,13 +251,9 @@ def _forecast(
         texts.append("*: so many ranks were measured; all else is an estimate.")
     reasons = dict.fromkeys(reason for point in points for reason in point.unavailable.values())
     texts += [f"-: {reason}." for reason in reasons]
-    return PlanSection(
-        title=clean(title),
-        table=_table(title, columns),
-        texts=tuple(map(clean, texts)),
-        charts=charts_of("-".join(names), group) if kind == "weak" else (),
-        brief=brief,
-    )
+    charts = charts_of("-".join(names), group) if kind == "weak" else ()
+    more = (Charts(charts=charts, together=True),) if charts else ()
+    return _section(title, columns, texts, *more, shown="everywhere" if brief else "files")
 
 
 def _number(point: RankPoint) -> str:
@@ -266,6 +266,18 @@ def _number(point: RankPoint) -> str:
 
 def _sizes(point: RankPoint) -> str:
     return " + ".join(map(str, point.batch_sizes)) or "-"
+
+
+def _section(
+    title: str,
+    columns: Sequence[tuple[str, str, list[str]]],
+    texts: Sequence[str],
+    *more: Block,
+    shown: Shown = "everywhere",
+) -> Section:
+    """A table, and what is said of it."""
+    said = paragraphs(map(clean, texts))
+    return Section(title=clean(title), blocks=(_table(title, columns), *said, *more), shown=shown)
 
 
 def _table(title: str, columns: Sequence[tuple[str, str, list[str]]]) -> Table:

@@ -11,9 +11,8 @@ from ...errors import UsageError
 from ...session.display import Display
 from ...session.run import RunResult
 from ...session.setup.options import RunOptions
-from .page import table_of
+from .page import build_remedies
 from .records import Remedies
-from .terminal import render
 from .trying import names_of, try_remedies, why_not
 
 
@@ -43,10 +42,11 @@ def after_run(
 
 def text(remedies: Remedies, folder: Path, *, width: int, color: bool) -> str:
     """What came of it, for a terminal."""
+    from ...reports.terminal.document import render
+
     place = shlex.quote(str(folder))
     return render(
-        remedies,
-        table_of(remedies),
+        build_remedies(remedies),
         next_command=f"batchadvisor report {place} -o report.html",
         width=width,
         color=color,

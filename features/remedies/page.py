@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import msgspec
 
+from ...reports.blocks import Document, Section
 from ...reports.report import Column, Finding, Report, Row, Table
 from ...reports.words.wording import clean
 from .records import Remedies, TriedRemedy
-from .words import gain_text, in_order, loss_text, memory_text, message_of, notes_of, where_of
+from .words import (
+    gain_text,
+    headline,
+    in_order,
+    loss_text,
+    memory_text,
+    message_of,
+    notes_of,
+    where_of,
+)
 
 COLUMNS = (
     Column(title="remedy", left=True),
@@ -24,6 +34,25 @@ def with_remedies(report: Report, remedies: Remedies) -> Report:
         tables=(*report.tables, table_of(remedies)),
         findings=(*findings_of(remedies), *report.findings),
     )
+
+
+def build_remedies(remedies: Remedies) -> Document:
+    """What was tried, and the code of what is worth writing."""
+    table = table_of(remedies)
+    sections = [Section(title=table.title, blocks=(table,))]
+    if best := to_write(remedies):
+        sections.append(Section(blocks=(_finding(best, remedies),)))
+    return Document(
+        title=table.title,
+        headline=clean(f"Remedies: {headline(remedies)}."),
+        blocks=tuple(sections),
+    )
+
+
+def to_write(remedies: Remedies) -> TriedRemedy | None:
+    """What is worth writing: all that gain together, else the best one."""
+    gained = _gained(remedies)
+    return gained[0] if gained else None
 
 
 def table_of(remedies: Remedies) -> Table:
@@ -55,16 +84,20 @@ def row_of(tried: TriedRemedy) -> Row:
 
 def findings_of(remedies: Remedies) -> tuple[Finding, ...]:
     """One finding for all that gained together, or for each that did; with the code to write."""
+    return tuple(_finding(each, remedies) for each in _gained(remedies))
+
+
+def _gained(remedies: Remedies) -> list[TriedRemedy]:
+    """All that gained together, then each that did, the most first."""
     together = remedies.together
-    gained = [each for each in in_order(remedies) if each.outcome == "gain"]
-    if together is not None and together.outcome == "gain":
-        gained = [together, *gained]
-    return tuple(
-        Finding(
-            severity="info",
-            message=clean(message_of(each, confirmed=each is together)),
-            remedy=clean(where_of(each)),
-            code=tuple(clean(line) for line in each.code),
-        )
-        for each in gained
+    confirmed = [together] if together is not None and together.outcome == "gain" else []
+    return confirmed + [each for each in in_order(remedies) if each.outcome == "gain"]
+
+
+def _finding(tried: TriedRemedy, remedies: Remedies) -> Finding:
+    return Finding(
+        severity="info",
+        message=clean(message_of(tried, confirmed=tried is remedies.together)),
+        remedy=clean(where_of(tried)),
+        code=tuple(clean(line) for line in tried.code),
     )

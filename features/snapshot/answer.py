@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from ...records import MemoryAnalysis
-from ...reports.builder.memory import build_memory_report
+from ...reports.builder.memory import build_memory_page
 from ...session.memory import write_memory_report
 
 
@@ -22,11 +22,10 @@ def memory_text(
     analysis: MemoryAnalysis, path: Path, *, whole: bool, width: int, color: bool
 ) -> str:
     """The output of the command."""
-    from .terminal import render
+    from ...reports.terminal.document import render
 
     return render(
-        build_memory_report(analysis),
-        whole=whole,
+        build_memory_page(analysis, whole=whole),
         next_command=f"batchadvisor memory {shlex.quote(str(path))} -o memory.html",
         width=width,
         color=color,
@@ -40,4 +39,4 @@ def write_memory(analysis: MemoryAnalysis, path: Path) -> None:
     Raises:
         RunError: it cannot be written.
     """
-    write_memory_report(lambda: build_memory_report(analysis), memory_json(analysis), path)
+    write_memory_report(lambda: build_memory_page(analysis), memory_json(analysis), path)

@@ -6,6 +6,7 @@ import msgspec
 
 from ...records import Comparison, Difference, Spread
 from ...units import format_bytes, rate_name
+from ..blocks import Charts, Document, Section, paragraphs
 from ..chart import Chart
 from ..report import Column, ComparisonReport, LongTable, Report, Row, Table
 from ..words.wording import beside_value, clean, measured, pad_digits
@@ -56,6 +57,30 @@ def build_comparison(
         grown=grown,
         before=before,
         after=after,
+    )
+
+
+def comparison_page(report: ComparisonReport) -> Document:
+    """Everything that HTML and Markdown show of two runs."""
+    sections = [Section(title=report.table.title, blocks=(report.table,))]
+    if report.charts:
+        charts = Charts(charts=report.charts, together=True)
+        sections.append(Section(title="Charts", blocks=(charts,)))
+    if report.grown:
+        grown = tuple(
+            Section(title=table.title, blocks=(table,), folded=True) for table in report.grown
+        )
+        sections.append(Section(title="What changed in the profiled steps", blocks=grown))
+    differs = report.circumstances
+    return Document(
+        kind="two runs side by side",
+        title=report.title,
+        headline=report.headline,
+        blocks=(
+            *paragraphs(report.cautions, "warning"),
+            *sections,
+            Section(title=differs.title, blocks=(differs,)),
+        ),
     )
 
 

@@ -1,9 +1,11 @@
-"""The report object of a snapshot of the memory."""
+"""The page of a snapshot of the memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePath
+
+import msgspec
 
 from ...records import (
     MemoryAnalysis,
@@ -15,11 +17,14 @@ from ...records import (
     SnapshotDevice,
 )
 from ...units import GIB, format_bytes
+from ..blocks import Charts, Document, Facts, Grid, Paragraph, Section, paragraphs
 from ..chart import Chart, Mark, Series, rounded
-from ..report import Column, Fact, Finding, MemoryReport, MemorySection, Row, Table
+from ..report import Column, Fact, Finding, MemorySection, Row, Table
 from ..words.wording import bytes_per_sample, clean, percent, plural
 
 NO_LINE = "(no Python frame)"
+FEW_TABLES, FEW_ROWS = 4, 3
+"""Tables of a device, and rows of each, that a window of text shows unless all are wanted."""
 MARKED_STEPS = 24
 """More ends of steps are not marked one by one."""
 NAMES: dict[MemoryCategory, str] = {
@@ -28,21 +33,71 @@ NAMES: dict[MemoryCategory, str] = {
 }  # fmt: skip
 
 
-def build_memory_report(analysis: MemoryAnalysis) -> MemoryReport:
-    """Everything that the terminal, HTML and Markdown show of a snapshot."""
+def build_memory_page(analysis: MemoryAnalysis, *, whole: bool = True) -> Document:
+    """Everything that the terminal, HTML and Markdown show of a snapshot.
+
+    Args:
+        whole: whether a window of text shows every table, with all its rows.
+    """
     name = clean(PurePath(analysis.snapshot).name)
     settings = ", ".join(f"{key}={value}" for key, value in sorted(analysis.settings.items()))
     identity = [Fact(label="file", text=f"{name} ({format_bytes(analysis.file_bytes)})")]
     if settings:
         identity.append(Fact(label="allocator", text=clean(settings)))
-    return MemoryReport(
+    return Document(
+        kind="snapshot of the memory",
         title=name,
         headline=_headline(analysis.devices),
-        notices=tuple(f"{note[0].upper()}{note[1:]}." for note in analysis.notes),
-        devices=tuple(map(_section, analysis.devices)),
-        findings=tuple(map(_finding, analysis.cuts)),
-        identity=tuple(identity),
+        blocks=(
+            *what_to_cut(analysis),
+            *memory_blocks(snapshot_sections(analysis), whole=whole),
+            Section(blocks=notes_of(analysis)),
+            Section(title="This snapshot", blocks=(Facts(facts=tuple(identity)),), shown="files"),
+        ),
     )
+
+
+def snapshot_sections(analysis: MemoryAnalysis) -> tuple[MemorySection, ...]:
+    """A section for each device."""
+    return tuple(map(_section, analysis.devices))
+
+
+def what_to_cut(analysis: MemoryAnalysis) -> tuple[Section, ...]:
+    """What to cut, in a section; nothing where nothing stands out."""
+    findings = tuple(map(_finding, analysis.cuts))
+    return (Section(title="What to cut", blocks=findings),) if findings else ()
+
+
+def notes_of(analysis: MemoryAnalysis) -> tuple[Paragraph, ...]:
+    """What to know before a snapshot is believed."""
+    return paragraphs([f"{note[0].upper()}{note[1:]}." for note in analysis.notes], "warning")
+
+
+def memory_blocks(sections: Sequence[MemorySection], *, whole: bool = True) -> tuple[Section, ...]:
+    """Sections of memory as blocks: facts and charts, then each table under its own title.
+
+    Args:
+        whole: whether a window of text shows every table, with all its rows.
+    """
+    blocks: list[Section] = []
+    for section in sections:
+        name = f"{section.name[:1].upper()}{section.name[1:]}"
+        seen = (
+            *((Facts(facts=section.facts),) if section.facts else ()),
+            *((Charts(charts=section.charts),) if section.charts else ()),
+        )
+        if seen:
+            blocks.append(Section(title=name or "Where the memory goes", blocks=seen))
+        for at, table in enumerate(section.tables):
+            title = f"{name}: {table.title[:1].lower()}{table.title[1:]}" if name else table.title
+            grid = Grid(table=table, cut=True)
+            if not whole:
+                grid = msgspec.structs.replace(grid, most_rows=FEW_ROWS, more="--all")
+            shown = whole or at < FEW_TABLES
+            blocks.append(
+                Section(title=title, blocks=(grid,), shown="everywhere" if shown else "files")
+            )
+    return tuple(blocks)
 
 
 def _headline(devices: Sequence[SnapshotDevice]) -> str:

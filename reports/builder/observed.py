@@ -4,23 +4,42 @@ from __future__ import annotations
 
 from ...records import Advice, Finding, Observed, Profile, RunRecord, Trial
 from ...units import format_bytes, format_seconds
-from ..text import WatchedText
-from ..words.wording import measured, measured_seconds, percent, plural
+from ..blocks import Document, Facts
+from ..report import Fact
+from ..report import Finding as Problem
+from ..words.wording import clean, measured, measured_seconds, percent, plural
 from .sections.held_memory import held_sentence
 
 SHOWN_SEVERITIES = ("error", "warning")
 CALLBACK = "callback."
 
 
-def build_watched(record: RunRecord, advice: Advice) -> WatchedText:
-    """Builds the text of a watched training, for a terminal or a notebook's cell."""
+def build_watched(record: RunRecord, advice: Advice) -> Document:
+    """The page of a watched training; while it runs, how far it is and what was seen."""
     running = record.state == "running"
-    return WatchedText(
-        headline=advice.headline,
-        running=f"Running for {format_seconds(record.elapsed_s)}" if running else "",
-        seen=tuple((label, text) for label, text in rows(record, advice) if text),
-        problems=tuple(problems(advice)),
+    seen = tuple(
+        Fact(label=label, text=_whole(text)) for label, text in rows(record, advice) if text
     )
+    worth = () if running else tuple(map(_finding, problems(advice)))
+    return Document(
+        title="a watched training",
+        headline=f"Running for {format_seconds(record.elapsed_s)}" if running else advice.headline,
+        blocks=(Facts(facts=seen), *worth),
+    )
+
+
+def _finding(finding: Finding) -> Problem:
+    return Problem(
+        severity=finding.severity,
+        message=_whole(finding.message),
+        remedy=_whole(finding.remedy),
+        code=tuple(map(_whole, finding.code)),
+    )
+
+
+def _whole(text: str) -> str:
+    """The text in one line, however long."""
+    return clean(text, limit=len(text) + 4)
 
 
 def rows(record: RunRecord, advice: Advice) -> list[tuple[str, str]]:

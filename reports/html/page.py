@@ -17,19 +17,21 @@ import msgspec
 
 from ..anatomy import Anatomies
 from ..chart import Chart
-from ..report import ComparisonReport, DeviceSection, Report
+from ..report import DeviceSection, Report
 from ..words.compared import not_compared
 from ..words.flames import kinds_of, notes_of, title_of
 from . import ASSETS, SCRIPTS, asset, flame
 from .anatomy import page_parts
-from .blocks import WIDTH as BLOCKS_WIDTH
-from .blocks import picture
+from .batches import WIDTH as BLOCKS_WIDTH
+from .batches import picture
 from .frame import HEIGHT, WIDTH
 from .split_bars import bars
 from .svg import shapes
 
 UNUSED = {"title", "notes", "key"}
 """Fields of a chart that its script does not need, since the page shows them beside it."""
+PREFIX = "c-"
+"""How names of figures begin in a page of blocks."""
 START = """
 (function () {
   BatchAdvisorTables.enhance(document);
@@ -42,28 +44,44 @@ START = """
 """
 
 
-def render(report: Report | ComparisonReport, anatomies: Anatomies | None = None) -> str:
-    """The whole file, for one run or for two side by side.
+def render(report: Report, anatomies: Anatomies | None = None) -> str:
+    """The whole file of one run.
 
     Args:
-        anatomies: pictures of the steps of a run.
+        anatomies: pictures of its steps.
     """
-    charts = charts_of(report)
+    return whole_file(
+        "run.html.jinja",
+        charts_of(report),
+        anatomies,
+        report=report,
+        not_compared=not_compared(report.advice),
+    )
+
+
+def whole_file(
+    template: str, charts: dict[str, Chart], anatomies: Anatomies | None = None, **values: Any
+) -> str:
+    """A file of a template.
+
+    Args:
+        charts: by the names that their figures carry.
+        anatomies: pictures of steps.
+        values: of the template; `report` has the title.
+    """
     drawn = page_parts(anatomies)
     style = "\n".join(map(asset, ("uplot/uPlot.min.css", "report.css", *drawn.style)))
     script = "\n".join((*map(asset, (*SCRIPTS, *drawn.script)), START))
-    name = "run.html.jinja" if isinstance(report, Report) else "comparison.html.jinja"
     return (
         environment()
-        .get_template(name)
+        .get_template(template)
         .render(
-            report=report,
-            not_compared=not_compared(report.advice) if isinstance(report, Report) else "",
             style=style,
             script=script,
             policy=policy(style, script),
             data=chart_data(charts),
             licence=asset("uplot/LICENSE"),
+            **values,
             **drawn.values,
         )
     )
@@ -82,10 +100,8 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def charts_of(report: Report | ComparisonReport) -> dict[str, Chart]:
+def charts_of(report: Report) -> dict[str, Chart]:
     """Every chart of the page by the name that its figure carries."""
-    if isinstance(report, ComparisonReport):
-        return {f"c-{chart.key}": chart for chart in report.charts}
     charts = {f"all-{chart.key}": chart for chart in report.overview}
     charts |= {f"mem-{chart.key}": chart for part in report.memory for chart in part.charts}
     for number, device in enumerate(report.devices):
@@ -155,6 +171,8 @@ def environment(*first: Path) -> jinja2.Environment:
         "flame_title": title_of,
         "flame_notes": notes_of,
         "flame_kinds": kinds_of,
+        "kind_of": lambda block: type(block).__name__,
+        "chart_prefix": PREFIX,
     }
     templates.globals.update(helpers)
     return templates

@@ -6,7 +6,15 @@ import html
 import re
 from collections.abc import Sequence
 
-from ..report import ComparisonReport, Fact, MemorySection, Report, SplitSection, Table
+from ..report import (
+    Fact,
+    Finding,
+    LimitText,
+    MemorySection,
+    Report,
+    SplitSection,
+    Table,
+)
 from ..words.compared import not_compared
 from ..words.wording import plural
 
@@ -19,10 +27,9 @@ _LIST = re.compile(r"^(\d*)([-+.)=])(?=\s|$)")
 _HARMLESS_COLON = re.compile(r"\\:(?!//)")
 
 
-def render(report: Report | ComparisonReport) -> str:
+def render(report: Report) -> str:
     """The whole text; ends with a line break."""
-    lines = _comparison(report) if isinstance(report, ComparisonReport) else _run(report)
-    return "\n".join([MARK, "", *lines]).rstrip() + "\n"
+    return "\n".join([MARK, "", *_run(report)]).rstrip() + "\n"
 
 
 def escape(text: str) -> str:
@@ -91,9 +98,7 @@ def _split(section: SplitSection) -> list[str]:
     lines += [part for text in section.texts for part in (paragraph(text), "")]
     lines += table_lines(section.options) if section.options is not None else []
     if section.snippet:
-        # No line of it begins with backticks: names stand in comments.
-        code = ["```python", *section.snippet.rstrip().splitlines(), "```"]
-        lines += folded("Sampler and loss weight to paste", code)
+        lines += folded("Sampler and loss weight to paste", python_lines(section.snippet))
     return lines
 
 
@@ -101,14 +106,7 @@ def _explained(report: Report) -> list[str]:
     lines: list[str] = []
     limit = report.limit
     if limit is not None:
-        lines += ["#### What limits the step", ""]
-        lines += [f"**{escape(limit.limit)}**: {escape(limit.message)}", ""]
-        if limit.numbers is not None:
-            lines += table_lines(limit.numbers)
-        elif limit.evidence:
-            lines += [paragraph(limit.evidence), ""]
-        for text in (limit.larger, f"→ {limit.remedy}" if limit.remedy else ""):
-            lines += [paragraph(text), ""] if text else []
+        lines += ["#### What limits the step", "", *limit_lines(limit)]
     if report.memory:
         lines += ["#### Where the memory goes", "", *memory_lines(report.memory)]
     for title, facts in (
@@ -126,12 +124,7 @@ def _explained(report: Report) -> list[str]:
     if report.findings:
         lines += ["#### Findings", ""]
     for finding in report.findings:
-        guess = " (estimate)" if finding.estimate else ""
-        extra = "".join(f"<br>{escape(text)}" for text in (finding.evidence,) if text)
-        remedy = f"<br>→ {escape(finding.remedy)}" if finding.remedy else ""
-        lines.append(f"- **{finding.severity}**: {escape(finding.message)}{guess}{extra}{remedy}")
-        if finding.code:
-            lines += ["", *(f"  {line}".rstrip() for line in ("```python", *finding.code, "```"))]
+        lines += finding_lines(finding)
     lines += [""] if report.findings else []
     for title, facts in (
         ("Failures outside the trials", report.faults),
@@ -140,6 +133,34 @@ def _explained(report: Report) -> list[str]:
         if facts:
             lines += [f"#### {title}", "", *facts_lines(facts), ""]
     return lines
+
+
+def limit_lines(limit: LimitText) -> list[str]:
+    """What limits the step, on what it rests, and what helps."""
+    lines = [f"**{escape(limit.limit)}**: {escape(limit.message)}", ""]
+    if limit.numbers is not None:
+        lines += table_lines(limit.numbers)
+    elif limit.evidence:
+        lines += [paragraph(limit.evidence), ""]
+    for text in (limit.larger, f"→ {limit.remedy}" if limit.remedy else ""):
+        lines += [paragraph(text), ""] if text else []
+    return lines
+
+
+def finding_lines(finding: Finding) -> list[str]:
+    """An entry of a list, which no empty line ends."""
+    guess = " (estimate)" if finding.estimate else ""
+    extra = f"<br>{escape(finding.evidence)}" if finding.evidence else ""
+    remedy = f"<br>→ {escape(finding.remedy)}" if finding.remedy else ""
+    lines = [f"- **{finding.severity}**: {escape(finding.message)}{guess}{extra}{remedy}"]
+    if finding.code:
+        lines += ["", *(f"  {line}".rstrip() for line in python_lines("\n".join(finding.code)))]
+    return lines
+
+
+def python_lines(text: str) -> list[str]:
+    """Code in fences; no line of ours begins with backticks: names stand in comments."""
+    return ["```python", *text.rstrip().splitlines(), "```"]
 
 
 def memory_lines(parts: Sequence[MemorySection]) -> list[str]:
@@ -152,16 +173,6 @@ def memory_lines(parts: Sequence[MemorySection]) -> list[str]:
         lines += table_lines(first) if first is not None else []
         for table in others:
             lines += folded(table.title, table_lines(table))
-    return lines
-
-
-def _comparison(report: ComparisonReport) -> list[str]:
-    lines = [f"### {escape(report.headline)}", ""]
-    lines += [part for text in report.cautions for part in (f"> {escape(text)}", "")]
-    lines += [f"#### {report.circumstances.title}", "", *table_lines(report.circumstances)]
-    lines += ["#### Size by size", "", *table_lines(report.table)]
-    for listed in report.grown:
-        lines += folded(listed.title, table_lines(first_rows(listed)))
     return lines
 
 

@@ -41,7 +41,9 @@ def render(
     page.pairs(sections.pairs_of(report.circumstances), indent=0)
     add_sizes(page, text.sizes)
     sections.add_training(page, text)
-    sections.add_limit(page, report)
+    if report.limit is not None:
+        page.heading("What limits the step")
+        sections.add_limit(page, report.limit)
     sections.add_memory(page, text.memory)
     sections.add_ranks(page, text)
     sections.add_tail(page, text)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.cells import cell_len
 from rich.text import Text
 
 from ...records import FileTouched
-from ..report import Fact, Report, Table
+from ..blocks import Grid
+from ..report import Fact, Finding, LimitText, Report, Table
 from ..text import MemoryLines, TextReport
 from ..words.compared import not_compared
-from .page import MIN_BODY, Page
+from .page import Page
+from .tables import add_grid
 
 MAX_FILES = 10
 LISTED = "By the script's databases or child processes, or by another program."
@@ -36,18 +37,15 @@ def add_training(page: Page, text: TextReport) -> None:
     page.entry(not_compared(report.advice))
 
 
-def add_limit(page: Page, report: Report) -> None:
-    """What limits the step at the recommended size."""
-    limit = report.limit
-    if limit is None:
-        return
-    page.heading("What limits the step")
-    page.entry(limit.message, label=f"{limit.limit}: ", label_style="bold")
-    _add_evidence(page, limit.evidence, limit.numbers, 4)
+def add_limit(page: Page, limit: LimitText, *, indent: int = 2) -> None:
+    """What limits the step, on what it rests, and what helps."""
+    style = "bold red" if limit.limit == "cannot tell" else "bold"
+    page.entry(limit.message, label=f"{limit.limit}: ", label_style=style, indent=indent)
+    _add_evidence(page, limit.evidence, limit.numbers, indent + 2)
     if limit.larger:
-        page.entry(limit.larger, indent=4)
+        page.entry(limit.larger, indent=indent + 2)
     if limit.remedy:
-        page.entry(limit.remedy, label="→ ", indent=4)
+        page.entry(limit.remedy, label="→ ", indent=indent + 2)
 
 
 def _add_evidence(page: Page, sentence: str, numbers: Table | None, indent: int) -> None:
@@ -104,35 +102,10 @@ def add_tail(page: Page, text: TextReport) -> None:
 
 
 def add_tables(page: Page, tables: Sequence[Table]) -> None:
-    """Tables with their notes. The last column wraps; without room for it each row is a list."""
+    """Tables with their notes."""
     for table in tables:
         page.heading(table.title)
-        titles = tuple(f"{column.title} {column.unit}".rstrip() for column in table.columns)
-        rows = [tuple(map(page.safe, row.cells)) for row in table.rows]
-        widths = [max(map(cell_len, cells)) for cells in zip(titles, *rows, strict=True)][:-1]
-        room = page.width - 2 - sum(width + TABLE_GAP for width in widths)
-        longest = max((cell_len(row[-1]) for row in rows), default=0)
-        for number, cells in enumerate([titles, *rows] if rows else []):
-            if room < min(MIN_BODY, longest):
-                pairs = [*zip(titles, cells, strict=True)] if number else []
-                for at, (title, cell) in enumerate(pairs):
-                    page.entry(cell, label=f"{title}: " if at else "", indent=4 if at else 2)
-                continue
-            label = ""
-            for column, width, cell in zip(table.columns, widths, cells, strict=False):
-                space = " " * (width - cell_len(cell))
-                label += (cell + space if column.left else space + cell) + " " * TABLE_GAP
-            style = "" if number else "dim"
-            if cell_len(cells[-1]) <= room:
-                page.line(Text(f"  {label}{cells[-1]}", style=style))
-            else:
-                page.entry(cells[-1], label=label, label_style=style, style=style)
-        for note in table.notes:
-            page.entry(note, style="dim")
-
-
-TABLE_GAP = 2
-"""Columns between two cells of a row."""
+        add_grid(page, Grid(table=table))
 
 
 def add_findings(page: Page, report: Report) -> None:
@@ -140,20 +113,25 @@ def add_findings(page: Page, report: Report) -> None:
     if report.findings:
         page.heading("Findings")
     for finding in report.findings:
-        guess = " (estimate)" if finding.estimate else ""
-        style = SEVERITY_STYLES[finding.severity]
-        label = finding.severity.ljust(9)
-        page.entry(f"{finding.message}{guess}", label=label, label_style=style)
-        inner = 4 if page.narrow else 11
-        _add_evidence(page, finding.evidence, finding.numbers, inner)
-        if finding.remedy:
-            page.entry(finding.remedy, label="→ ", indent=inner)
-        for line in finding.code:  # as it is, to be pasted
-            page.line(Text(" " * (inner + 2) + page.safe(line)))
+        add_finding(page, finding)
     if report.faults:
         page.heading("Failures outside the trials")
     for fault in report.faults:
         page.entry(fault.text, label=f"{fault.label}: ", label_style="red")
+
+
+def add_finding(page: Page, finding: Finding, *, indent: int = 2) -> None:
+    """Something the user should know, on what it rests, and what helps."""
+    guess = " (estimate)" if finding.estimate else ""
+    style = SEVERITY_STYLES[finding.severity]
+    label = finding.severity.ljust(9)
+    page.entry(f"{finding.message}{guess}", label=label, label_style=style, indent=indent)
+    inner = indent + (2 if page.narrow else len(label))
+    _add_evidence(page, finding.evidence, finding.numbers, inner)
+    if finding.remedy:
+        page.entry(finding.remedy, label="→ ", indent=inner)
+    for line in finding.code:  # as it is, to be pasted
+        page.line(Text(" " * (inner + 2) + page.safe(line)))
 
 
 def add_estimates(page: Page, report: Report) -> None:
@@ -197,7 +175,8 @@ def add_ending(
     page.blank()
     width = max((len(label) for label, _ in files), default=0)
     for label, path in files:
-        page.whole(path, label=f"Wrote {label.ljust(width)}  ", label_style="dim", indent=0)
+        shown = f"{label.ljust(width)}  " if width else ""
+        page.whole(path, label=f"Wrote {shown}", label_style="dim", indent=0)
     if next_command:
         page.whole(next_command, label="Next: ", label_style="bold", indent=0)
     for command in others:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -79,16 +80,22 @@ def answer(
             "unavailable": {} if known else {"split": split},
         }
         return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
-    from ...reports.builder.devices.text import build_devices_text
-    from ...reports.terminal.devices import render
+    from ...reports.builder.devices.text import build_devices_text, first_folder
+    from ...reports.terminal.document import render
 
+    folder = str(outcome.folder)
+    first = first_folder(outcome.record, outcome.answers)
+    commands = list(then) or _to_resume(outcome)
+    if first is not None and not commands:
+        commands = [f"batchadvisor advise {shlex.quote(f'{folder}/{first}')}"]
     return render(
-        build_devices_text(outcome.record, outcome.answers, split),
-        folder=str(outcome.folder),
+        build_devices_text(outcome.record, outcome.answers, split, folder=folder),
+        files=[("", folder)],
+        next_command=commands[0] if commands else "",
+        others=commands[1:],
         width=width,
         color=color,
         encoding=sys.stdout.encoding or "ascii",
-        then=then or _to_resume(outcome),
     )
 
 

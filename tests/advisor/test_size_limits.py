@@ -2,13 +2,14 @@
 
 import msgspec
 import pytest
+from batchadvisor.features.estimate.estimate import estimate_text
 from batchadvisor.features.estimate.fit.evaluation import beside_evaluation
 from batchadvisor.features.estimate.fit.size_limits import size_limits
 from batchadvisor.features.estimate.page import build_estimate
 from batchadvisor.features.estimate.records import Estimate, EvaluationPeak, FittedGpu, Forecast
-from batchadvisor.features.estimate.terminal import render
 from batchadvisor.features.estimate.words.fits import evaluation_text, limit_texts
 from batchadvisor.records import FakeTrial, LargeTensor, Variant
+from batchadvisor.reports.blocks import Paragraph
 from batchadvisor.units import GIB
 
 
@@ -42,8 +43,8 @@ def test_a_convolution_ends_where_32_bits_hold_its_offsets():
     (text,) = limit_texts(known)
     assert "at a/t.py:7 (B x 16 x 3840)" in text
     assert "34,952 is the last" in text
-    assert text in render(known, "", width=400, color=False)
-    assert text in build_estimate(known).notices
+    assert text in estimate_text(known, "", width=400, color=False)
+    assert Paragraph(text=text) in build_estimate(known).walk()
 
 
 @pytest.mark.parametrize("axes", [([1], 2047, 50_000), ([2047], 50_000)])
@@ -85,7 +86,7 @@ def test_an_evaluation_that_takes_more_than_the_training():
     text = evaluation_text(known, 8, 10 * GIB)
     assert "on a batch of 99 of the loader, takes 20.00 GiB" in text
     assert "the evaluation needs more" in text
-    assert "the evaluation needs more" in render(known, "", width=400, color=False)
+    assert "the evaluation needs more" in estimate_text(known, "", width=400, color=False)
 
 
 def test_an_evaluation_that_no_training_size_helps():

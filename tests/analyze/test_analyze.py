@@ -35,7 +35,9 @@ class TestOne:
         assert report.verdict.limit == "saturated"
         assert report.verdict.larger_batch == "does not help"
         assert report.profile.busy_pct == pytest.approx(100 * 270 / 299)
-        assert text.startswith("busy\n  saturated: the GPU computes for 90% of the step")
+        assert text.startswith(
+            "What limits the steps: saturated\n\nbusy\n  saturated: the GPU comp"
+        )
         assert "Next: batchadvisor analyze --kernels 10 --steps " in text
         assert analysis.verdict is None
         assert "one trace alone" in analysis.unavailable["collectives"]

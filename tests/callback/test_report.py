@@ -23,7 +23,7 @@ from batchadvisor.records import (
 )
 from batchadvisor.reports.builder.observed import build_watched
 from batchadvisor.reports.html.notebook import render as render_html
-from batchadvisor.reports.terminal.observed import render
+from batchadvisor.reports.terminal.document import render
 
 from ..on_paper import GIB, discovery_of, exactly, loader_of, record_of, trial_of
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.reports.builder.run import build_report
-from batchadvisor.reports.html.page import render
 from batchadvisor.session.recording.store import read_record
+from batchadvisor.session.report import rendered
 from batchadvisor.units import GIB
 
 from .. import needs
@@ -35,7 +35,7 @@ def files(tmp_path_factory):
     reports["two"] = comparison(samples.cpu(), samples.interrupted())
     reports["many"] = samples.several_gpus(300)
     for name, report in reports.items():
-        (folder / f"{name}.html").write_text(render(report), encoding="utf-8")
+        (folder / f"{name}.html").write_text(rendered(report, "HTML"), encoding="utf-8")
     return folder, reports
 
 

@@ -4,7 +4,7 @@ import pytest
 from batchadvisor.features.estimate.page import build_estimate
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.builder.sections.memory import memory_page
-from batchadvisor.reports.html.memory import render as memory_html
+from batchadvisor.reports.html.document import render as memory_html
 from batchadvisor.reports.html.page import render as html
 
 from .. import needs

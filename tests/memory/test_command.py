@@ -59,7 +59,7 @@ def test_html_asks_nobody_and_is_escaped(tmp_path, snapshot):
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "memory.html").read_text()
     assert "default-src &#39;none&#39;" in text
-    assert 'data-chart="m-memory_0"' in text
+    assert 'data-chart="c-memory_0"' in text
     assert "&lt;script&gt;|`" in text
     assert text.count("<script") == 2
     again = run(tmp_path, snapshot, "-o", "memory.html")

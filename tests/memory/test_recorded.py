@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from batchadvisor.reports.builder.memory import build_memory_report
+from batchadvisor.reports.builder.memory import build_memory_page, snapshot_sections
 from batchadvisor.reports.html.svg import shapes
 from batchadvisor.session.memory import analyze_memory
 
@@ -68,10 +68,10 @@ def test_the_failure_is_seen_event_by_event(device):
 def test_its_page_says_when_each_number_was_so(name, tmp_path):
     path = tmp_path / "snapshot.pickle"
     path.write_bytes(pickled(name))
-    report = build_memory_report(analyze_memory(path))
-    (section,) = report.devices
+    analysis = analyze_memory(path)
+    (section,) = snapshot_sections(analysis)
     facts = {fact.label: fact.text for fact in section.facts}
-    assert "when it was asked for" in report.headline
+    assert "when it was asked for" in build_memory_page(analysis).headline
     assert next(iter(facts)) == "out of memory"
     assert facts["the rest"].startswith("as the snapshot was taken, ")
     assert " as the snapshot was taken, " in facts["largest free piece"]

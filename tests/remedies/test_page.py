@@ -5,16 +5,16 @@ import json
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.features.remedies import store
-from batchadvisor.features.remedies.page import findings_of, table_of
+from batchadvisor.features.remedies.page import build_remedies, findings_of, table_of
 from batchadvisor.features.remedies.records import (
     Ceiling,
     NumbersChecked,
     Remedies,
     TriedRemedy,
 )
-from batchadvisor.features.remedies.terminal import render
 from batchadvisor.features.remedies.words import headline
 from batchadvisor.records import SourceLine, Spread
+from batchadvisor.reports.terminal.document import render
 from batchadvisor.session.answer import answer_json, answer_text
 from batchadvisor.session.recording.store import read_record
 from batchadvisor.session.report import rendered, report_of
@@ -126,13 +126,14 @@ class TestFindings:
 class TestText:
     @pytest.mark.parametrize("width", [40, 80, 200])
     def test_lines_fit_and_the_code_is_whole(self, width):
-        text = render(ALL, table_of(ALL), next_command="", width=width, color=False)
-        code = [f"    {line}" for line in BF16.code]
+        text = render(build_remedies(ALL), width=width, color=False)
+        indent = " " * (6 if width < 60 else 13)
+        code = [f"{indent}{line}" for line in BF16.code]
         assert all(line in text.splitlines() for line in code)
         assert all(len(line) <= width for line in text.splitlines() if line not in code)
 
     def test_in_a_usual_window_it_is_a_table(self):
-        lines = render(ALL, table_of(ALL), next_command="", width=80, color=False).splitlines()
+        lines = render(build_remedies(ALL), width=80, color=False).splitlines()
         assert any(line.split() == ["remedy", "gain", "peak", "loss"] for line in lines)
 
 

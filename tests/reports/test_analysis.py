@@ -18,7 +18,8 @@ from batchadvisor.records import (
     TraceReport,
     Verdict,
 )
-from batchadvisor.reports.terminal.analysis import render
+from batchadvisor.reports.builder.analysis import build_analysis
+from batchadvisor.reports.terminal.document import render
 from batchadvisor.reports.words.larger import larger_text
 
 from .golden import agrees
@@ -82,8 +83,11 @@ def job():
 
 
 def shown(analysis, width=100, **rest):
-    values = {"steps": True, "kernels": 5, "next_command": "batchadvisor analyze x"}
-    return render(analysis, width=width, color=False, **{**values, **rest})
+    asked = {"steps": True, "kernels": 5, **rest}
+    command = asked.pop("next_command", "batchadvisor analyze x")
+    encoding = asked.pop("encoding", "utf-8")
+    page = build_analysis(analysis, **asked)
+    return render(page, next_command=command, width=width, color=False, encoding=encoding)
 
 
 @pytest.mark.parametrize("width", [60, 100])

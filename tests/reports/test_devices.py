@@ -7,9 +7,8 @@ import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.errors import UsageError
 from batchadvisor.records import DeviceRun, DevicesRecord, TwinCheck
-from batchadvisor.reports.builder.devices.text import build_devices_text
-from batchadvisor.reports.terminal.devices import render
-from batchadvisor.session.devices.outcome import read_devices
+from batchadvisor.session.devices import several
+from batchadvisor.session.devices.outcome import Outcome, read_devices
 from batchadvisor.session.recording.store import read_record
 
 from ..on_paper import exactly
@@ -30,7 +29,12 @@ def answer():
 def text_of(answer, *devices, state="finished"):
     record = DevicesRecord(state=state, started_at="", command=(), devices=devices)
     answers = {device.device: answer for device in devices if not device.error}
-    return render(build_devices_text(record, answers), folder="out", width=100, color=False)
+    return shown(record, answers)
+
+
+def shown(record, answers, *, folder="out", width=100, then=()):
+    outcome = Outcome(record=record, folder=Path(folder), answers=answers)
+    return several.answer(outcome, width=width, color=False, as_json=False, then=then)
 
 
 def check(verdict, speed, reference):
@@ -71,14 +75,7 @@ def test_an_interrupted_device_did_not_fail(answer):
         state="interrupted", started_at="", command=(), devices=(FIRST, cut, later, broken)
     )
     resume = ["batchadvisor run --resume out/cuda-1 --device cuda:1 train.py"]
-    shown = build_devices_text(record, {"cuda-0": answer})
-    text = render(
-        shown,
-        folder="out",
-        width=100,
-        color=False,
-        then=resume,
-    )
+    text = shown(record, {"cuda-0": answer}, then=resume)
     endings = {
         line.split()[0]: line.split("  ")[-1] for line in text.splitlines() if "  cuda-" in line
     }
@@ -91,7 +88,7 @@ def test_an_interrupted_device_did_not_fail(answer):
 def test_a_weak_twin_is_a_warning_with_its_numbers(answer):
     weak = DeviceRun(device="cuda-1", model="T4", folder="cuda-1", check=check("weak", 40, 100))
     text = text_of(answer, FIRST, weak)
-    assert "warning: cuda-1 is a weak twin: x0.40" in text
+    assert "warning  cuda-1 is a weak twin: x0.40" in text
 
 
 def test_a_twin_that_was_only_checked_shows_its_own_speed(answer):
@@ -100,7 +97,7 @@ def test_a_twin_that_was_only_checked_shows_its_own_speed(answer):
         check=check("equal", 98, 100),
     )  # fmt: skip
     text = text_of(answer, FIRST, twin)
-    (row,) = (line for line in text.splitlines() if line.strip().startswith("cuda-1 "))
+    row = next(line for line in text.splitlines() if line.strip().startswith("cuda-1  "))
     assert "98" in row
     assert "as cuda-0" in row
     assert "cuda-1 is as fast as cuda-0" in text
@@ -109,7 +106,7 @@ def test_a_twin_that_was_only_checked_shows_its_own_speed(answer):
 def test_a_device_that_failed_says_why(answer):
     bad = DeviceRun(device="cuda-1", model="L4", error="Error: the GPU is in exclusive mode.")
     text = text_of(answer, FIRST, bad, state="interrupted")
-    assert "error: cuda-1: the GPU is in exclusive mode." in text
+    assert "error    cuda-1: the GPU is in exclusive mode." in text
     assert "interrupted" in text
 
 
@@ -121,8 +118,7 @@ def test_a_device_without_an_answer_yet_did_not_fail(answer):
     )
     later = DeviceRun(device="cuda-1", model="L4", folder="cuda-1", exit_code=1)
     devices = DevicesRecord(state="finished", started_at="", command=(), devices=(FIRST, later))
-    shown = build_devices_text(devices, {"cuda-0": answer, "cuda-1": (record, yet)})
-    text = render(shown, folder="out", width=140, color=False)
+    text = shown(devices, {"cuda-0": answer, "cuda-1": (record, yet)}, width=140)
     assert "No answer yet: nothing above 8 was timed" in text
     assert "failed" not in text
 
@@ -136,8 +132,7 @@ def test_the_next_command_can_be_copied(answer):
     """Quoted for a shell, and whole in a narrow terminal."""
     record = DevicesRecord(state="finished", started_at="", command=(), devices=(FIRST,))
     folder = f"a folder/{'long-' * 12}name"
-    shown = build_devices_text(record, {"cuda-0": answer})
-    text = render(shown, folder=folder, width=60, color=False)
+    text = shown(record, {"cuda-0": answer}, folder=folder, width=60)
     assert text.endswith(f"Wrote {folder}\nNext: batchadvisor advise '{folder}/cuda-0'\n")
 
 

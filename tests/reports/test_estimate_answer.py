@@ -5,11 +5,12 @@ import json
 import msgspec
 import pytest
 from batchadvisor.features.estimate.estimate import estimate_json
+from batchadvisor.features.estimate.estimate import estimate_text as terminal
 from batchadvisor.features.estimate.page import build_estimate
 from batchadvisor.features.estimate.records import Estimate, FittedGpu
-from batchadvisor.features.estimate.terminal import render as terminal
 from batchadvisor.features.estimate.words.fits import headline
-from batchadvisor.reports.markdown.memory import render as markdown
+from batchadvisor.reports.blocks import Grid
+from batchadvisor.reports.markdown.document import render as markdown
 from batchadvisor.units import GIB
 
 from .explained_samples import estimate
@@ -62,7 +63,7 @@ def test_it_begins_with_the_answer(ranges, said):
 
 def test_equal_rows_are_one():
     answer = of({"T4": (4, 8), "V100-32GB": (60_000, 60_000), "H200": (60_000, 70_000)})
-    table = build_estimate(answer).devices[0].tables[0]
+    table = next(each.table for each in build_estimate(answer).walk() if isinstance(each, Grid))
     assert [row.cells[:3] for row in table.rows] == [
         ("T4", "16.00 GiB", "4 to 8"),
         ("V100-32GB, H200", "32.00 GiB to 141.00 GiB", "all 60000"),

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from batchadvisor.features.estimate.command import estimate as command
 from batchadvisor.features.estimate.estimate import estimate_json
+from batchadvisor.features.estimate.estimate import estimate_text as terminal
 from batchadvisor.features.estimate.fit.assumptions import ASSUMPTIONS
 from batchadvisor.features.estimate.page import build_estimate
 from batchadvisor.features.estimate.records import (
@@ -17,10 +18,10 @@ from batchadvisor.features.estimate.records import (
     StepBound,
     TooSmall,
 )
-from batchadvisor.features.estimate.terminal import render as terminal
 from batchadvisor.records import RunRecord, Variant
-from batchadvisor.reports.html.memory import render as html
-from batchadvisor.reports.markdown.memory import render as markdown
+from batchadvisor.reports.blocks import Grid, Paragraph
+from batchadvisor.reports.html.document import render as html
+from batchadvisor.reports.markdown.document import render as markdown
 from batchadvisor.units import GIB, MIB
 
 from .explained_samples import estimate, step
@@ -88,8 +89,8 @@ def test_every_format_says_it_first_and_what_is_assumed(answer):
 
 
 def test_every_table_of_gpus_says_it(answer):
-    (fitting, _) = build_estimate(answer).devices
-    tables = [table for table in fitting.tables if table.columns[0].title == "GPU"]
+    tables = [block.table for block in build_estimate(answer).walk() if isinstance(block, Grid)]
+    tables = [table for table in tables if table.columns[0].title == "GPU"]
     assert len(tables) == TABLES_OF_GPUS
     for table in tables:
         said = " ".join((table.title, *table.notes))
@@ -98,7 +99,8 @@ def test_every_table_of_gpus_says_it(answer):
 
 def test_no_sentence_names_a_gpu_without_a_should(answer):
     report = build_estimate(answer)
-    named = [text for text in report.notices if any(name in text for name in GPUS)]
+    texts = [block.text for block in report.walk() if isinstance(block, Paragraph)]
+    named = [text for text in texts if any(name in text for name in GPUS)]
     assert named
     for text in named:
         first = text.partition(". ")[0]

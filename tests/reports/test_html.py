@@ -17,8 +17,8 @@ import pytest
 from batchadvisor.records import Fault, FileTouched, Finding
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.html.labels import Place
-from batchadvisor.reports.html.page import render
 from batchadvisor.reports.html.svg import nice_ticks, shapes
+from batchadvisor.session.report import rendered
 
 from . import samples
 from .test_markdown import comparison
@@ -26,6 +26,10 @@ from .test_markdown import comparison
 EVERY = [samples.cpu, samples.gpu, samples.nothing_fits, samples.interrupted]
 BENCH = Path(__file__).parents[2] / "bench"
 MAX_BYTES = 430_000
+
+
+def render(report):
+    return rendered(report, "HTML")
 
 
 @pytest.fixture(scope="module")

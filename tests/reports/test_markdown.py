@@ -8,12 +8,17 @@ from batchadvisor.advisor.compare import compare
 from batchadvisor.records import Distribution, Finding
 from batchadvisor.reports.builder.comparison import build_comparison
 from batchadvisor.reports.builder.run import build_report
-from batchadvisor.reports.markdown.page import code, escape, render
+from batchadvisor.reports.markdown.page import code, escape
+from batchadvisor.session.report import rendered
 
 from . import samples
 from .golden import agrees
 
 EVERY = [samples.cpu, samples.gpu, samples.nothing_fits, samples.interrupted]
+
+
+def render(report):
+    return rendered(report, "Markdown")
 
 
 def comparison(first, second):

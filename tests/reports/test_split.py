@@ -10,7 +10,7 @@ from batchadvisor.reports.html.page import render as html
 from batchadvisor.reports.html.split_bars import bars
 from batchadvisor.reports.markdown.page import render as markdown
 from batchadvisor.reports.report import Report
-from batchadvisor.reports.terminal.devices import render
+from batchadvisor.reports.terminal.document import render
 from batchadvisor.reports.words.split_snippet import IN_THE_LOOP, snippet
 
 from ..splits import answer_of, devices_of, plan_of, three
@@ -30,8 +30,8 @@ def report(answers):
 def terminal(answers, runs=None, width=100):
     record = devices_of(answers, runs)
     split = plan_of(answers, runs)
-    text = build_devices_text(record, answers, split)
-    return render(text, folder="out", width=width, color=False)
+    page = build_devices_text(record, answers, split, folder="out")
+    return render(page, width=width, color=False)
 
 
 class TestTexts:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ....reports.anatomy import Anatomies
+from ....reports.blocks import Document
 from ....reports.chart import Chart
 from ....reports.html import ASSETS
-from ....reports.report import ComparisonReport, Report, Table
+from ....reports.report import Report, Table
 from ....reports.tab import ComparePage, TracePage
 from ....reports.words.compared import not_compared
 from ....reports.words.traces import trace_line
@@ -108,13 +109,11 @@ def show_problem(entry: Entry, problem: str) -> str:
     return _render("problem.html.jinja", {}, name=entry.name, problem=problem)
 
 
-def compare_two(report: ComparisonReport) -> str:
+def compare_two(document: Document) -> str:
     """Two runs side by side."""
-    return _render(
-        "comparison.html.jinja",
-        _charts_of(report),
-        report=report,
-    )
+    from ....reports.html.document import TEMPLATE, charts_of, values_of
+
+    return _render(TEMPLATE, charts_of(document), **values_of(document))
 
 
 def compare_many(page: ComparePage) -> str:
@@ -139,7 +138,7 @@ def _traces(entry: Entry) -> list[dict[str, str]]:
     ]
 
 
-def _charts_of(report: Report | ComparisonReport) -> dict[str, Chart]:
+def _charts_of(report: Report) -> dict[str, Chart]:
     from ....reports.html.page import charts_of
 
     return charts_of(report)

@@ -12,7 +12,7 @@ from ...report import Column, Fact, Finding, Report, Row, RowState, Table
 from ...words.wording import clean, percent, plural
 from ..run import UNFINISHED, build_report
 from . import split as split_text
-from .rows import HEADER, Answers, device_notes, device_row, headline, rates, together_text
+from .rows import HEADER, Answers, device_findings, device_row, headline, rates, together_text
 
 LEFT = {"device", "limit", "sureness"}
 
@@ -52,7 +52,10 @@ def build_devices_report(
         circumstances=_circumstances(record, report),
         tables=(_table(record, answers), *report.tables),
         split=split_text.section(split) if split is not None and several else None,
-        findings=(*_twins(record), *_findings(own, answers, report)),
+        findings=(
+            *(finding for run in record.devices for finding in device_findings(run)),
+            *_findings(own, answers, report),
+        ),
         identity=(
             Fact(label="command", text=clean(" ".join(record.command))),
             Fact(label="started", text=clean(record.started_at)),
@@ -91,23 +94,6 @@ def _table(record: DevicesRecord, answers: Answers) -> Table:
         columns.append(Column(title="share", unit="%"))
         notes = ["share: of the samples per second of all devices, each at its own size."]
     return Table(title="Devices", columns=tuple(columns), rows=tuple(rows), notes=tuple(notes))
-
-
-def _twins(record: DevicesRecord) -> tuple[Finding, ...]:
-    twins = []
-    for run in record.devices:
-        lines = [clean(text) for text in device_notes(run)]
-        for text in lines[:1]:
-            severity, _, message = text.partition(": ")
-            known = severity in ("error", "warning", "info")
-            twins.append(
-                Finding(
-                    severity=severity if known else "info",  # type: ignore[arg-type]
-                    message=message if known else text,
-                    remedy=" ".join(line.strip() for line in lines[1:]),
-                )
-            )
-    return tuple(twins)
 
 
 def _findings(own: Sequence[str], answers: Answers, first: Report) -> tuple[Finding, ...]:

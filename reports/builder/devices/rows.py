@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from ....errors import INTERRUPTED_BY
 from ....records import Advice, DeviceRun, DevicesRecord, RunRecord
 from ....units import format_bytes
-from ...words.wording import measured
+from ...report import Finding
+from ...words.wording import clean, measured
 
 Answers = Mapping[str, tuple[RunRecord, Advice]]
 """Record and advice by device."""
+Severity = Literal["error", "warning", "info"]
+TO_LOOK_FOR = "Look for throttling, other processes, a slower slot, a power limit."
 HEADER = ("device", "batch", "samples/s", "step ms", "peak", "limit", "sureness")
 
 
@@ -73,24 +77,31 @@ def together_text(answers: Answers) -> str:
     )
 
 
-def device_notes(run: DeviceRun) -> list[str]:
+def device_findings(run: DeviceRun) -> tuple[Finding, ...]:
     """How it compares with its twin, or why it failed."""
     check = run.check
     if check is None:
-        return [f"error: {run.device}: {run.error.removeprefix('Error: ')}"] if run.error else []
+        error = f"{run.device}: {run.error.removeprefix('Error: ')}"
+        return (_finding("error", error),) if run.error else ()
     if check.ratio is None:
         reason = check.unavailable.get("ratio", "not known")
-        return [f"{run.device} could not be compared with {check.twin}: {reason}"]
+        return (
+            _finding("info", f"{run.device} could not be compared with {check.twin}: {reason}"),
+        )
     ratio = check.ratio
     by = f"x{ratio.median:.2f} (x{ratio.low:.2f} to x{ratio.high:.2f})"
     where = f"{by} the samples per second of {check.twin} at batch {check.batch_size}"
     if check.verdict == "weak":
-        text = f"warning: {run.device} is a weak twin: {where}, both running; probed by itself."
-        return [text, "  Look for throttling, other processes, a slower slot, a power limit."]
+        text = f"{run.device} is a weak twin: {where}, both running; probed by itself."
+        return (_finding("warning", text, TO_LOOK_FOR),)
     if check.verdict == "strong":
-        return [f"warning: {run.device} is faster than its twin: {where}"]
+        return (_finding("warning", f"{run.device} is faster than its twin: {where}"),)
     words = "is as fast as" if check.verdict == "equal" else "cannot be told apart from"
-    return [f"info: {run.device} {words} {check.twin}: {where}"]
+    return (_finding("info", f"{run.device} {words} {check.twin}: {where}"),)
+
+
+def _finding(severity: Severity, message: str, remedy: str = "") -> Finding:
+    return Finding(severity=severity, message=clean(message), remedy=remedy)
 
 
 def size_of(answer: tuple[RunRecord, Advice] | None) -> int | None:

@@ -12,11 +12,18 @@ from ....records import (
     WhyExplained,
 )
 from ....units import format_bytes
+from ...blocks import Document, Facts, Section
 from ...chart import Chart
-from ...report import Fact, MemoryReport, MemorySection
+from ...report import Fact, MemorySection
 from ...text import MemoryLines
 from ...words.wording import clean
-from ..memory import build_memory_report, history_chart
+from ..memory import (
+    history_chart,
+    memory_blocks,
+    notes_of,
+    snapshot_sections,
+    what_to_cut,
+)
 from .held_memory import held_section, held_sentence
 from .step_memory import by_category, category, on_one_scale, share, step_section
 
@@ -81,13 +88,12 @@ def memory_lines(record: RunRecord) -> MemoryLines | None:
     )
 
 
-def memory_page(record: RunRecord, snapshot: MemoryAnalysis | None = None) -> MemoryReport:
+def memory_page(record: RunRecord, snapshot: MemoryAnalysis | None = None) -> Document:
     """A page of its own, for a run that met an out-of-memory error.
 
     Args:
         snapshot: what torch's recorder says of it.
     """
-    recorded = build_memory_report(snapshot) if snapshot is not None else None
     refused = [trial for trial in record.trials if trial.outcome == "out_of_memory"]
     smallest = min(refused, key=lambda trial: trial.batch_size, default=None)
     headline = "Where the memory goes."
@@ -101,15 +107,17 @@ def memory_page(record: RunRecord, snapshot: MemoryAnalysis | None = None) -> Me
         identity.append(("device", record.device.name))
     if smallest is not None and smallest.detail:
         identity.append(("the error", smallest.detail))
-    return MemoryReport(
+    facts = Facts(facts=tuple(Fact(label=label, text=clean(text)) for label, text in identity))
+    sections = (*memory_sections(record), *(snapshot_sections(snapshot) if snapshot else ()))
+    return Document(
         kind="where the memory goes",
         title=clean(record.script.path),
         headline=clean(headline),
-        devices=(*memory_sections(record), *(recorded.devices if recorded else ())),
-        findings=recorded.findings if recorded else (),
-        notices=recorded.notices if recorded else (),
-        identity_title="This run",
-        identity=tuple(Fact(label=label, text=clean(text)) for label, text in identity),
+        blocks=(
+            *(what_to_cut(snapshot) if snapshot else ()),
+            *memory_blocks(sections),
+            Section(title="This run", blocks=(facts, *(notes_of(snapshot) if snapshot else ()))),
+        ),
     )
 
 
@@ -183,7 +191,7 @@ def _recorded(explained: MemoryExplained, *, beside: bool) -> tuple[MemorySectio
             name=f"{section.name}, one step recorded by torch",
             charts=() if beside else section.charts,
         )
-        for section in build_memory_report(explained.recorded).devices
+        for section in snapshot_sections(explained.recorded)
     )
 
 
