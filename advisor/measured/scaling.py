@@ -18,8 +18,8 @@ QUICKER = 0.8
 the machine did something else: no kernel saves so much."""
 
 TAKEN_OVER = 1.1
-"""On a GPU a step that takes so much longer than that of a smaller size may follow the GPU alone.
-Where it takes less, the GPU would have to take over from the host just before the larger size."""
+"""On a GPU a step that takes so much longer than the smaller sizes let expect may follow the GPU
+alone. Where it takes less, the GPU would have to take over from the host just before this size."""
 
 
 class Scaling(Record, frozen=True, kw_only=True):
@@ -164,6 +164,8 @@ def _hidden_by_a_gpu(sizes: dict[int, Trial], batch_size: int) -> float:
     A GPU computes while its host launches, so a step takes the longer of both: flat while the host
     is, and then in proportion to the batch. A line through a size of each kind has a fixed part
     that the larger one lacks. The next larger size shows it, for the curve only gets steeper.
+    Without one it is told by the line through the smaller sizes: where that goes on, both ends of it
+    follow the same.
     """
     times = {
         size: trial.step_s
@@ -178,11 +180,15 @@ def _hidden_by_a_gpu(sizes: dict[int, Trial], batch_size: int) -> float:
         size = min(larger)
         slope = (times[size].high - own.low) / (size - batch_size)
         return max(1 - slope * batch_size / own.low, 0.0)
-    rises = any(
-        size * 1.3 <= batch_size and own.median >= TAKEN_OVER * time.median
-        for size, time in times.items()
-    )
-    return 0.0 if rises else 1.0
+    smaller = sorted(size for size in times if size * 1.3 <= batch_size)
+    if not smaller:
+        return 1.0
+    last = smaller[-1]
+    expected_s = times[last].high
+    if before := [size for size in smaller if size * 1.3 <= last]:
+        slope = (times[last].high - times[before[-1]].low) / (last - before[-1])
+        expected_s += max(slope, 0.0) * (batch_size - last)
+    return 0.0 if own.median >= TAKEN_OVER * expected_s else 1.0
 
 
 def _at_the_limit(measurements: Measurements, batch_size: int) -> bool:
