@@ -120,8 +120,8 @@ the host."""
 UNTIMED = "time a larger batch; if it gains nothing, lower precision or torch.compile."
 """Remedy for a device that computes all the time, where nothing says what a larger batch gains."""
 UNSURE = (
-    "lower precision or torch.compile; the times of the sizes beside it differ too much to say what "
-    "a larger batch gains."
+    "lower precision or torch.compile; the times of the sizes beside it differ too much to say "
+    "what a larger batch gains."
 )
 """The same where other sizes were timed already."""
 

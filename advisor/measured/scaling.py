@@ -164,8 +164,8 @@ def _hidden_by_a_gpu(sizes: dict[int, Trial], batch_size: int) -> float:
     A GPU computes while its host launches, so a step takes the longer of both: flat while the host
     is, and then in proportion to the batch. A line through a size of each kind has a fixed part
     that the larger one lacks. The next larger size shows it, for the curve only gets steeper.
-    Without one it is told by the line through the smaller sizes: where that goes on, both ends of it
-    follow the same.
+    Without one the line through the smaller sizes tells: where that goes on, both ends of it follow
+    the same.
     """
     times = {
         size: trial.step_s
