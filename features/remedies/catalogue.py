@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple
 from ...advisor.explain.device_findings import FAULTS_SHARE, KEEPING
 from ...advisor.measured.page_faults import KEEPS_MEMORY
 from ...records import Limit, SourceLine
+from ...units import format_seconds
 from .records import Ceiling
-from .settings import Settings, UsedAlready
+from .settings import LOADER_FIELDS, Settings, UsedAlready
 
 Group = Literal["input", "precision", "host", "memory"]
 
@@ -196,7 +197,8 @@ def of_start(known: Known, _: Settings) -> Bound:
     start_s = median(starts)
     return Bound(
         1 + start_s / epoch_s,
-        f"an epoch takes {epoch_s:.3g} s, and its workers start in {start_s:.2g} s",
+        f"an epoch takes {format_seconds(epoch_s)}, and its workers start in "
+        f"{format_seconds(start_s)}",
     )
 
 
@@ -221,7 +223,7 @@ def never(_: Known) -> str:
 
 
 def _cuda_only(known: Known) -> str:
-    return "" if known.used.device == "cuda" else "it is for CUDA devices"
+    return "" if known.used.device == "cuda" else "for CUDA devices only"
 
 
 def _without_convolutions(known: Known) -> str:
@@ -322,15 +324,14 @@ def _better_in_use(known: Known) -> str:
 
 
 def _loader_code(known: Known, settings: Settings) -> tuple[str, ...]:
-    fields = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
-    words = [f"{name}={value}" for name in fields
+    words = [f"{name}={value}" for name in LOADER_FIELDS
              if (value := getattr(settings, name)) is not None]  # fmt: skip
     line = known.used.lines.get("loader", "")
     added = ", ".join(words)
     if (
         line.endswith(")")
         and line.count("(") == line.count(")")
-        and not any(f"{name}=" in line for name in fields)
+        and not any(f"{name}=" in line for name in LOADER_FIELDS)
     ):
         return (f"{line[:-1]}, {added})",)
     return (f"DataLoader(..., {added})",)
@@ -363,7 +364,8 @@ def _optimizer_code(known: Known, settings: Settings) -> tuple[str, ...]:
     whole = line.endswith(")") and line.count("(") == line.count(")")
     if whole and "fused" not in line and "foreach" not in line:
         return (f"{line[:-1]}, {added})",)
-    return (f"torch.optim....(..., {added})",)
+    names = " or ".join(f"torch.optim.{name}" for name in known.used.optimizer_classes)
+    return (f"{names or 'the optimizer'}(..., {added})",)
 
 
 def _threads_code(_: Known, settings: Settings) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from ...session.run import RunResult
 from ...session.setup.options import RunOptions
 from .page import table_of
 from .records import Remedies
+from .store import DIFF
 from .terminal import render
 from .trying import names_of, try_remedies, why_not
 
@@ -47,6 +48,7 @@ def text(remedies: Remedies, folder: Path, *, width: int, color: bool) -> str:
     return render(
         remedies,
         table_of(remedies),
+        diff=shlex.quote(str(folder / DIFF)),
         next_command=f"batchadvisor report {place} -o report.html",
         width=width,
         color=color,

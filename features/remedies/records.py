@@ -71,6 +71,8 @@ class TriedRemedy(Record, frozen=True, kw_only=True):
         peak_bytes, usual_bytes: peak memory with it and without.
         place: the line to change.
         code: what to write there.
+        diff: of all its lines, for `git apply`; empty where there is none.
+        no_diff: why there is none; empty where it was not asked for.
         reason: why it was not tried, or failed, or what was seen beside the times.
     """
 
@@ -87,6 +89,8 @@ class TriedRemedy(Record, frozen=True, kw_only=True):
     place: SourceLine | None = None
     line: str = ""
     code: tuple[str, ...] = ()
+    diff: str = ""
+    no_diff: str = ""
     reason: str = ""
 
 

@@ -9,6 +9,10 @@ import msgspec
 from ...records import Record, SourceLine
 
 
+LOADER_FIELDS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
+"""Settings that are arguments of the loader."""
+
+
 class Settings(Record, frozen=True, kw_only=True):
     """Changes to the script in one process; at the defaults it runs as it is written.
 
@@ -112,6 +116,7 @@ class UsedAlready(Record, frozen=True, kw_only=True):
         device: torch's name of its type.
         num_workers, prefetch_factor, persistent_workers, pin_memory: of the steered loader.
         autocast: types under which its modules were called, in words; empty without autocast.
+        optimizer_classes: what its optimizers are, as torch names them.
         optimizers: implementations that its optimizers use: `fused`, `foreach`, `single`.
         can_fuse, can_foreach: whether its optimizers have that implementation for its device.
         optimizer_share: of a step that the optimizer takes, 0..1; `None` where it was not timed.
@@ -132,6 +137,7 @@ class UsedAlready(Record, frozen=True, kw_only=True):
     pin_memory: bool
     autocast: str
     compiled: bool
+    optimizer_classes: tuple[str, ...]
     optimizers: tuple[str, ...]
     can_fuse: bool
     can_foreach: bool

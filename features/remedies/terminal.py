@@ -5,8 +5,8 @@ from __future__ import annotations
 from ...reports.report import Table
 from ...reports.terminal.page import Page
 from ...reports.terminal.sections import add_tables
-from .records import Remedies, TriedRemedy
-from .words import headline, message_of, where_of
+from .records import Remedies
+from .words import headline, message_of, to_write, where_of
 
 
 def render(
@@ -14,6 +14,7 @@ def render(
     table: Table,
     *,
     next_command: str,
+    diff: str = "",
     width: int,
     color: bool,
     encoding: str = "utf-8",
@@ -23,6 +24,7 @@ def render(
     Args:
         table: of what was tried.
         next_command: what to type next; may be empty.
+        diff: path of what is to be written, as a diff.
         width: columns of the terminal.
         color: whether ANSI codes may be used.
         encoding: of the output; characters that it lacks are replaced.
@@ -36,16 +38,11 @@ def render(
         page.entry(where_of(tried), label="→ ")
         for line in tried.code:
             page.whole(line, indent=4)
+        if tried.diff and diff:
+            page.whole(f"git apply {diff}", label="→ as a diff, at the root of the repository: ")
+        elif tried.no_diff:
+            page.entry(f"as a diff: none, for {tried.no_diff}", label="→ ")
     if next_command:
         page.blank()
         page.whole(next_command, label="Next: ", label_style="bold", indent=0)
     return page.render(color=color)
-
-
-def to_write(remedies: Remedies) -> list[TriedRemedy]:
-    """What is worth writing: the two together, else the best one."""
-    together = remedies.together
-    if together is not None and together.outcome == "gain":
-        return [together]
-    gained = [each for each in remedies.tried if each.outcome == "gain" and each.gain is not None]
-    return sorted(gained, key=lambda each: -(each.gain.median if each.gain else 0.0))[:1]

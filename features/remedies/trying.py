@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from statistics import median
@@ -18,6 +19,7 @@ from ...probes.process.interrupts import cause_of, held_back
 from ...probes.process.worker_listener import TimeOver
 from ...records import Spread, Trial
 from ...reports.words.wording import plural
+from ...session.change_diff import NoDiffError, diff_of, edits_of_size
 from ...session.display import Display
 from ...session.recording.record_writer import RecordWriter
 from ...session.recording.store import RunStore
@@ -54,9 +56,11 @@ from .compare import (
     ratio,
     said,
 )
+from .edits import edits_of
 from .processes import ChangedWorkers, Process, Refused
 from .records import Ceiling, NumbersChecked, Outcome, Remedies, TriedRemedy
 from .settings import Begin, Drain, Facts, Kept, Settings, UsedAlready, Watched
+from .words import to_write
 
 TRYING_SHARE = 3.0
 """Trying takes up to so many times the budget of the run, which with the run itself makes four."""
@@ -202,6 +206,7 @@ class Trying:
         finally:
             self._end_all()
         self._change(state=state, reason=reason or self._remedies.reason)
+        store.save_diff(self._folder, "".join(each.diff for each in to_write(self._remedies)))
         return self._remedies
 
     # inside ----------------------------------------------------------------------------------
@@ -378,12 +383,10 @@ class Trying:
         left_s = self._left_s()
         share_s = max(wanted_s, left_s / (num_left + (0 if anew else 1)))
         if left_s < wanted_s * (2 if anew else 1):
-            return self._as_tried(what, "not tried", reason="the time was over before its turn")
+            return self._as_tried(what, "not tried", reason="no time was left")
         self._display.note(f"trying {words}: up to {min(left_s, share_s):.0f} s")
         until_s = min(self._end_s, time.monotonic() + share_s)
-        settings = what[0].settings
-        for other in what[1:]:
-            settings = settings.and_(other.settings)
+        settings = _settings_of(what)
         process = self._process(settings)
         try:
             measured = self._compared(process, until_s, anew=anew)
@@ -500,6 +503,8 @@ class Trying:
         bounds = [each.bound for each in what]
         factor = bounds[0].factor if len(what) == 1 else float("inf")
         measured.setdefault("numbers", NO_NUMBERS)
+        if outcome == "gain":
+            measured |= self._as_diff(what, known)
         return TriedRemedy(
             name="+".join(each.remedy.name for each in what),
             change=" and ".join(each.words for each in what),
@@ -511,6 +516,17 @@ class Trying:
             code=tuple(line for each in what for line in each.remedy.code(known, each.settings)),
             **measured,
         )
+
+    def _as_diff(self, what: Sequence[Candidate], known: Known) -> dict[str, str]:
+        """All lines of it as a diff, those of the size among them; or why there is none."""
+        record = self._record
+        try:
+            edits = edits_of(_settings_of(what), known.used, record.script.path)
+            with contextlib.suppress(NoDiffError):
+                edits += edits_of_size(record, self._advice)
+            return {"diff": diff_of(edits)}
+        except NoDiffError as none:
+            return {"no_diff": str(none)}
 
     def _best_of_each(
         self, gained: Sequence[tuple[Candidate, float]]
@@ -637,6 +653,13 @@ class Trying:
 
 NOT_FINITE = NumbersChecked(finite=False)
 NO_NUMBERS = NumbersChecked(reason="it was not timed")
+
+
+def _settings_of(what: Sequence[Candidate]) -> Settings:
+    settings = what[0].settings
+    for other in what[1:]:
+        settings = settings.and_(other.settings)
+    return settings
 
 
 def _peak(turns: Sequence[Turn], side: int) -> int | None:

@@ -139,6 +139,7 @@ def ceilings_text(remedies: Remedies) -> list[str]:
     known = [each for each in remedies.ceilings if each.samples_per_s is not None]
     if not known:
         return []
+    known.sort(key=lambda each: each.num_workers)
     said = ", ".join(f"{each.samples_per_s:,.0f} with {each.num_workers}" for each in known)
     return [f"The loader alone gives, in samples/s by its number of workers: {said}."]
 
@@ -170,3 +171,12 @@ def headline(remedies: Remedies) -> str:
     unsure = sum(each.outcome == "cannot tell" for each in ran)
     tail = f"; of {unsure} the noise does not tell" if unsure else ""
     return f"no remedy of {len(ran)} that ran gains{tail}"
+
+
+def to_write(remedies: Remedies) -> list[TriedRemedy]:
+    """What is worth writing: the two together, else the best one."""
+    together = remedies.together
+    if together is not None and together.outcome == "gain":
+        return [together]
+    gained = [each for each in remedies.tried if each.outcome == "gain" and each.gain is not None]
+    return sorted(gained, key=lambda each: -(each.gain.median if each.gain else 0.0))[:1]

@@ -11,6 +11,7 @@ A_SCRIPT = UsedAlready(
     pin_memory=False,
     autocast="",
     compiled=False,
+    optimizer_classes=("SGD",),
     optimizers=("single",),
     can_fuse=True,
     can_foreach=True,

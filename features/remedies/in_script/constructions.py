@@ -15,9 +15,7 @@ from torch.utils.data import DataLoader
 
 from ....probes.source.call_site import user_call_site
 from ....records import SourceLine
-from ..settings import Joining, Settings
-
-LOADER_FIELDS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
+from ..settings import LOADER_FIELDS, Joining, Settings
 
 
 class Constructions:

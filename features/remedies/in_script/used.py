@@ -51,6 +51,7 @@ def used_already(
         pin_memory=loader is not None and bool(loader.pin_memory),
         autocast=", ".join(sorted(calls.autocast)),
         compiled=compiles(),
+        optimizer_classes=tuple(dict.fromkeys(type(each).__name__ for each in optimizers)),
         optimizers=tuple(dict.fromkeys(map(implementation_of, optimizers))),
         can_fuse=can_take("fused", optimizers, parameters, device),
         can_foreach=can_take("foreach", optimizers, parameters, device),
