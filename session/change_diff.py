@@ -79,9 +79,7 @@ def edits_of_size(record: RunRecord, advice: Advice) -> list[Edit]:
         NoDiffError: as above.
     """
     return [
-        Edit(
-            each.file, each.line, each.column, each.end_line, each.end_column, str(each.number)
-        )
+        Edit(each.file, each.line, each.column, each.end_line, each.end_column, str(each.number))
         for each in _replacements(record, advice)
     ]
 

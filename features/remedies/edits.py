@@ -48,9 +48,7 @@ def edits_of(settings: Settings, used: UsedAlready, script: str) -> list[Edit]:
     if arguments:
         edits += in_call(used.loader_place, LOADERS, arguments)
     if settings.optimizer:
-        edits += in_call(
-            used.optimizer_place, used.optimizer_classes, {settings.optimizer: True}
-        )
+        edits += in_call(used.optimizer_place, used.optimizer_classes, {settings.optimizer: True})
     if settings.autocast:
         words = f'torch.autocast("{used.device}", dtype=torch.{settings.autocast})'
         edits += around_forward(used.call_place, used.backward_place, words)

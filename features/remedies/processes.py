@@ -20,6 +20,7 @@ from ...session.display import Display
 from ...session.recording.record_writer import RecordWriter
 from ...session.setup.options import RunOptions
 from ...session.setup.target import Target
+from ...session.workers.restarts import Restarts
 from ...session.workers.worker_pool import WorkerPool
 from .settings import Joining, Question, Settings
 
@@ -39,11 +40,13 @@ class Refused(Exception):  # noqa: N818  a normal way for a remedy to end
 
     Attributes:
         without_step: batches flowed, and no optimizer stepped.
+        again: why another process of the script may do it; empty where none would.
     """
 
-    def __init__(self, why: str, *, without_step: bool = False) -> None:
+    def __init__(self, why: str, *, without_step: bool = False, again: str = "") -> None:
         super().__init__(why)
         self.without_step = without_step
+        self.again = again
 
 
 class ChangedWorkers(WorkerPool):
@@ -51,6 +54,7 @@ class ChangedWorkers(WorkerPool):
 
     Args:
         settings: what it does otherwise.
+        restarts: what all processes do otherwise after one that ended.
         left_s: seconds that there are for all of it.
     """
 
@@ -64,16 +68,22 @@ class ChangedWorkers(WorkerPool):
         display: Display,
         settings: Settings,
         *,
+        restarts: Restarts,
         left_s: float,
     ) -> None:
         patience_s = max(options.silence_s, min(PATIENCE_S, left_s))
         patient = msgspec.structs.replace(options, silence_s=patience_s)
         super().__init__(patient if settings.compile else options, target, writer, display)
+        self.restarts = restarts
         found = writer.record.discovery
         assert found is not None
         self._joining = Joining(
             settings=settings, place=found.primary.place, ordinal=found.primary_loader
         )
+
+    def why_again(self, gone: WorkerGone) -> str:
+        """Why the script may go on in another process: its epochs end from then on."""
+        return self.restarts.why_again(gone, 0) if gone.is_past_epoch else ""
 
     def _order_changes(self) -> dict[str, Any]:
         argument = msgspec.json.encode(self._joining).decode()
@@ -89,11 +99,15 @@ class Process:
     Args:
         pool: that starts it.
         number: among all processes of this go.
+
+    Attributes:
+        lives: whether it can be asked anything more.
     """
 
     def __init__(self, pool: ChangedWorkers, number: int) -> None:
         self._pool = pool
         self.number = number
+        self.lives = True
         self._num_trials = 0
         self._worker: WorkerLike | None = None
 
@@ -175,7 +189,8 @@ class Process:
         try:
             yield worker
         except WorkerGone as gone:
-            raise Refused(gone.detail) from gone
+            self.lives = False
+            raise Refused(gone.detail, again=self._pool.why_again(gone)) from gone
         finally:
             self._stop()
 

@@ -62,6 +62,7 @@ class TriedRemedy(Record, frozen=True, kw_only=True):
     Attributes:
         name: as `--try` takes it; of two joined by `+`.
         change: in words.
+        batch_size: with it, where it made room for a larger one; `None` where both have the same.
         gain: its throughput over that of the script as it is; `None` where it was not timed.
         bound: the factor on the throughput that it can reach at most; `None` where nothing bounds
             it.
@@ -79,6 +80,7 @@ class TriedRemedy(Record, frozen=True, kw_only=True):
     name: str
     change: str
     outcome: Outcome
+    batch_size: int | None = None
     gain: Spread | None = None
     bound: float | None = None
     why_bound: str = ""

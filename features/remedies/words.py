@@ -122,11 +122,14 @@ def notes_of(remedies: Remedies) -> list[str]:
         fewest, most = min(n.num_steps for n in apart), max(n.num_steps for n in apart)
         steps = plural(most, "step") if fewest == most else f"{fewest} to {most} steps"
         notes.append(f"Losses are of {steps} on the same batches; the largest difference stands.")
-    spent = format_seconds(remedies.spent_s)
-    notes.append(
-        f"Each remedy ran in a fresh process of the script, in turn with the script as it is; "
-        f"intervals at 98%. All of it took {spent} of {format_seconds(remedies.budget_s)}."
-    )
+    took = f"All of it took {format_seconds(remedies.spent_s)} of "
+    took += f"{format_seconds(remedies.budget_s)}."
+    if any(each.gain is not None for each in remedies.tried):
+        took = (
+            "Each remedy ran in a fresh process of the script, in turn with the script as it is; "
+            f"intervals at 98%. {took}"
+        )
+    notes.append(took)
     if remedies.state != "finished":
         notes.append(f"It is not complete: {remedies.reason or 'it was killed'}.")
     elif remedies.reason:

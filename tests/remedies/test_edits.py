@@ -2,6 +2,7 @@
 
 import subprocess
 import textwrap
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -35,8 +36,7 @@ def line_of(text, words):
 
 def after(settings, text=TRAIN, **places):
     """The lines of the text that are new with these settings."""
-    with open("train.py", "w") as file:
-        file.write(text)
+    Path("train.py").write_text(text)
     words = {
         "loader_place": "DataLoader(",
         "call_place": " model(",
