@@ -6,13 +6,14 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from ...errors import BatchAdvisorError, RunError
 from ...probes.process.endings import WorkerGone
+from ...probes.process.messages import StepSample
 from ...probes.process.orders import Guest, RunTrial
 from ...probes.process.worker_like import HasGuest, WorkerLike
 from ...records import Trial, TrialRequest
@@ -22,6 +23,7 @@ from ...session.setup.options import RunOptions
 from ...session.setup.target import Target
 from ...session.workers.restarts import Restarts
 from ...session.workers.worker_pool import WorkerPool
+from ...spread import spread_of
 from .settings import Joining, Question, Settings
 
 AnswerT = TypeVar("AnswerT")
@@ -93,6 +95,15 @@ class ChangedWorkers(WorkerPool):
         return super()._environment() | dict(self._joining.settings.variables)
 
 
+def with_whole_rate(trial: Trial, steps: Sequence[StepSample]) -> Trial:
+    """The trial with the rate of all its steps together: few long ones have their part in it."""
+    spent_s = sum(each.step_s for each in steps)
+    if spent_s <= 0:
+        return trial
+    rate = sum(each.num_samples for each in steps) / spent_s
+    return msgspec.structs.replace(trial, samples_per_s=spread_of([rate]))
+
+
 class Process:
     """One process of the script, which stands still unless it is `awake`.
 
@@ -143,9 +154,18 @@ class Process:
         return msgspec.json.decode(answered.text, type=kind)
 
     def timed(
-        self, batch_size: int, *, window_s: float, num_warmup: int, deadline_s: float
+        self,
+        batch_size: int,
+        *,
+        window_s: float,
+        num_warmup: int,
+        deadline_s: float,
+        whole: bool = False,
     ) -> Trial:
         """One window at a size.
+
+        Args:
+            whole: its rate is that of all its steps together, in place of their median.
 
         Raises:
             Refused: the script ended in it, or the size did not arrive.
@@ -168,10 +188,10 @@ class Process:
         )
         self._num_trials += 1
         with self._awake() as worker:
-            trial, _ = worker.run(order)
+            trial, steps = worker.run(order)
         if not trial.ran:
             raise Refused(trial.detail or trial.outcome, without_step=trial.outcome == "no_step")
-        return trial
+        return with_whole_rate(trial, steps) if whole else trial
 
     def end(self) -> None:
         """Ends it, and removes its temporary files."""

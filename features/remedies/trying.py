@@ -187,6 +187,8 @@ class Trying:
         self._turns_s: list[float] = []
         self._wander = wander_of(record.device, record.trials)
         self._store: RunStore | None = None
+        self._whole = False
+        """Whether few long steps matter to what is compared, so that medians would hide it."""
         self._restarts = Restarts()
         self._pools: list[Process] = []
 
@@ -266,7 +268,9 @@ class Trying:
         first = usual.timed(self._size, window_s=WINDOW_S, num_warmup=3, deadline_s=self._left_s())
         if first.step_s is None:
             raise Refused("no step was timed")
-        self._step_s = first.step_s.median
+        known_s = [each.step_s.median for each in self._record.trials
+                   if each.batch_size == self._size and each.step_s is not None]  # fmt: skip
+        self._step_s = min([first.step_s.median, *known_s])  # the first window may be disturbed
         self._check_time()
         self._usual = usual
         self._usual_kept = usual.ask(Watched(), Kept, self._end_s)
@@ -519,6 +523,7 @@ class Trying:
         Args:
             size: with the remedy, where it is another one.
         """
+        self._whole = bool(settings.order or settings.prefetch_factor)
         while True:
             process = self._process(settings)
             try:
@@ -628,8 +633,6 @@ class Trying:
             reason = f"graph break at {measured.remedy.breaks[0]}"
         elif settings.compile and measured.remedy is not None and not measured.remedy.compiled:
             reason = "torch.compile compiled nothing of it"
-        if settings.prefetch_factor and not reason and outcome in ("no gain", "cannot tell"):
-            reason = "waits of fewer than half of the steps do not show in these medians"
         return self._as_tried(
             what,
             outcome,
@@ -787,6 +790,7 @@ class Trying:
             size,
             window_s=window_s,
             num_warmup=2,
+            whole=self._whole,
             deadline_s=LATEST * window_s + 3 * self._step_s * size / self._size,
         )
         self._turns_s.append(time.monotonic() - begun_s)

@@ -108,6 +108,32 @@ def test_two_gains_are_confirmed_together_and_their_diff_gives_them(tmp_path):
     assert after / before > 0.75 * both["gain"]["low"]
 
 
+def test_cores_that_an_import_took_are_given_back(tmp_path):
+    """The training and its data worker both compute on one core."""
+    (cores,) = of(tried("narrowed", "cores", tmp_path, sizes="4"), "cores")
+    assert cores["outcome"] == "gain"
+    assert cores["numbers"]["loss"] == 0
+    assert cores["no_diff"]
+
+
+def test_grouped_lengths_save_padding(tmp_path):
+    """By whole windows: the few batches of long samples have their part in the rate."""
+    (order,) = of(tried("lengths", "order", tmp_path, sizes="16"), "order")
+    assert order["outcome"] == "gain"
+    assert order["gain"]["median"] < order["bound"]
+    assert order["numbers"]["reason"] == "the order changes which samples meet"
+
+
+def test_what_checkpointing_saves_makes_room_for_a_larger_size(tmp_path):
+    limit = ("--memory-limit", "650MiB")
+    found = tried("deep", "checkpoint,accumulation", tmp_path, *limit, sizes="16,64")
+    same, *larger = of(found, "checkpoint")
+    assert same["peak_bytes"] < same["usual_bytes"]
+    assert [each["batch_size"] > 16 for each in larger] == [True]
+    (computed,) = of(found, "accumulation")
+    assert "not run" in computed["reason"]
+
+
 def test_ctrl_c_keeps_the_answer_and_what_was_tried(tmp_path):
     script = SCRIPTS / "remedies_small_layers.py"
     started = start(
