@@ -78,7 +78,7 @@ BEYOND_BOUND = 1.1
 """A bound is measured too: a gain may surely exceed it by so much."""
 INPUT_MATTERS = 0.02
 """Share of a step from which on its wait for the loader is looked into."""
-MAKES_ROOM = 0.9
+MAKES_ROOM = 0.97
 """A remedy that leaves less than this part of the peak makes room for a larger batch."""
 MOST_LARGER = 64
 """Sizes up to so many times the present one are tried with it."""
@@ -372,11 +372,11 @@ class Trying:
         ]
         assert self._record.discovery is not None
         own = self._record.discovery.native_batch_size
-        wanted = own if own is not None and own in refused else min(refused, default=0)
+        wanted = own if own in refused else min(refused, default=0)
         if wanted <= self._size or not times:
             return ""
         num, share = -(-wanted // self._size), used.optimizer_share or 0.0
-        step_s = median(times)
+        step_s = min(times)
         least_s = step_s * (num - share * (num - 1))
         rate = num * self._size / least_s
         return (
