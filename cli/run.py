@@ -310,6 +310,8 @@ def _run(options: RunOptions, group: Any) -> None:
         _print(result, options)
     if tries:
         _try(result, options, names)
+    elif names and result.record.state == "finished" and not options.quiet:
+        click.echo("Remedies were not tried: no size was chosen to try them at.", err=True)
     if result.record.state == "interrupted":
         sys.exit(exit_code())
     if result.error is not None:

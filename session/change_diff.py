@@ -1,13 +1,15 @@
-"""The change that an answer names, as a unified diff. No file is edited here."""
+"""Changes to the text of the script, as a unified diff. No file is edited here."""
 
 from __future__ import annotations
 
+import ast
 import difflib
 import hashlib
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ..advisor.explain.change import following_numbers
 from ..probes.source.replaced import Replacement, replacement_at
@@ -24,6 +26,24 @@ class NoDiffError(Exception):
     """There is no diff; the text says why."""
 
 
+class Edit(NamedTuple):
+    """Other text in a place of a file; at the same place twice it is put in between.
+
+    Attributes:
+        file: its path.
+        line, column, end_line, end_column: what is replaced, as the syntax tree counts: lines from
+            1, columns are bytes.
+        text: what stands there instead.
+    """
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: str
+
+
 def change_diff(record: RunRecord, advice: Advice, context: int = 3) -> str:
     """The change to the recommended size as `git apply` takes it.
 
@@ -37,12 +57,31 @@ def change_diff(record: RunRecord, advice: Advice, context: int = 3) -> str:
             change than this number, nobody saw the script take the size from there, or the file is
             not what it was.
     """
-    replacements = _replacements(record, advice)
-    files = dict.fromkeys(each.file for each in replacements)
+    return diff_of(edits_of_size(record, advice), context)
+
+
+def diff_of(edits: Sequence[Edit], context: int = 3) -> str:
+    """Edits of files as `git apply` takes them.
+
+    Raises:
+        NoDiffError: a file cannot be read, or is no Python any more, or lies elsewhere.
+    """
+    files = dict.fromkeys(each.file for each in edits)
     return "".join(
-        _diff(Path(file), [each for each in replacements if each.file == file], context)
-        for file in files
+        _diff(Path(file), [each for each in edits if each.file == file], context) for file in files
     )
+
+
+def edits_of_size(record: RunRecord, advice: Advice) -> list[Edit]:
+    """The edits that give the script its recommended size.
+
+    Raises:
+        NoDiffError: as above.
+    """
+    return [
+        Edit(each.file, each.line, each.column, each.end_line, each.end_column, str(each.number))
+        for each in _replacements(record, advice)
+    ]
 
 
 def _replacements(record: RunRecord, advice: Advice) -> list[Replacement]:
@@ -89,25 +128,54 @@ def _changed_since(record: RunRecord, file: str) -> bool:
     return same and digest is not None and digest != hashlib.sha256(data).hexdigest()[:16]
 
 
-def _diff(file: Path, replacements: Sequence[Replacement], context: int) -> str:
+def _diff(file: Path, edits: Sequence[Edit], context: int) -> str:
     try:
-        lines = file.read_bytes().splitlines(keepends=True)
-        before = [line.decode() for line in lines]
-        for each in sorted(replacements, key=lambda one: (one.line, one.column), reverse=True):
-            if each.line != each.end_line:
-                raise NoDiffError(f"the number of {file}:{each.line} takes several lines")
-            line = lines[each.line - 1]
-            number = str(each.number).encode()
-            lines[each.line - 1] = line[: each.column] + number + line[each.end_column :]
-        after = [line.decode() for line in lines]
+        data = file.read_bytes()
+        before, after = _lines(data), _lines(edited(data, edits))
     except (OSError, UnicodeDecodeError) as error:
         raise NoDiffError(f"cannot read {file}: {error}") from error
+    if file.suffix == ".py" and not _is_python("".join(after)):
+        raise NoDiffError(f"{file} would not be Python any more")
     name = _name(file)
     end = "\t" if " " in name else ""
     shown = difflib.unified_diff(
         before, after, f"a/{name}{end}", f"b/{name}{end}", n=context, lineterm="\n"
     )
     return "".join(line if line.endswith("\n") else f"{line}\n{NO_NEWLINE}" for line in shown)
+
+
+def edited(data: bytes, edits: Sequence[Edit]) -> bytes:
+    """The text of a file with other text in these places.
+
+    Raises:
+        NoDiffError: two of them meet.
+    """
+    starts = [0]
+    for line in data.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    places = [
+        (starts[each.line - 1] + each.column, starts[each.end_line - 1] + each.end_column, each)
+        for each in edits
+    ]
+    reached = len(data)
+    for begin, end, each in sorted(places, key=lambda place: place[:2], reverse=True):
+        if end > reached:
+            raise NoDiffError(f"two changes meet at {each.file}:{each.line}")
+        data = data[:begin] + each.text.encode() + data[end:]
+        reached = begin
+    return data
+
+
+def _lines(data: bytes) -> list[str]:
+    return [line.decode() for line in data.splitlines(keepends=True)]
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def _name(file: Path) -> str:

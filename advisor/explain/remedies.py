@@ -123,7 +123,7 @@ UNSURE = (
     "lower precision or torch.compile; the times of the sizes beside it differ too much to say "
     "what a larger batch gains."
 )
-"""The same where other sizes were timed already."""
+"""Remedy for such a device where other sizes were timed already."""
 
 LESS_MEMORY = (
     "Lower precision, gradient checkpointing, an optimizer with less state, smaller or shorter "

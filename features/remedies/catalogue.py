@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple
 from ...advisor.explain.device_findings import FAULTS_SHARE, KEEPING
 from ...advisor.measured.page_faults import KEEPS_MEMORY
 from ...records import Limit, SourceLine
+from ...units import format_seconds
 from .records import Ceiling
-from .settings import Settings, UsedAlready
+from .settings import LOADER_FIELDS, POOL_BATCHES, Settings, UsedAlready
 
 Group = Literal["input", "precision", "host", "memory"]
 
@@ -42,6 +43,9 @@ class Known(NamedTuple):
         samples_per_s: of the script as it is.
         samples_per_epoch: `None` where the loader has no length.
         ceilings: what the loader gives alone.
+        batch_size: at which remedies are tried.
+        memory_limits: a size not much larger was refused for its memory, or takes too much.
+        accumulates: how a size that does not fit is reached with this one; empty where all fit.
         peak_share: peak memory over what there is, 0..1; `None` where it is not known.
         precision: of the parameters, as torch names it.
         faults_share: of a step in page faults at the least, 0..1.
@@ -55,6 +59,9 @@ class Known(NamedTuple):
     samples_per_s: float = 0.0
     samples_per_epoch: int | None = None
     ceilings: tuple[Ceiling, ...] = ()
+    batch_size: int = 1
+    memory_limits: bool = False
+    accumulates: str = ""
     peak_share: float | None = None
     precision: str = "float32"
     faults_share: float = 0.0
@@ -196,7 +203,8 @@ def of_start(known: Known, _: Settings) -> Bound:
     start_s = median(starts)
     return Bound(
         1 + start_s / epoch_s,
-        f"an epoch takes {epoch_s:.3g} s, and its workers start in {start_s:.2g} s",
+        f"an epoch takes {format_seconds(epoch_s)}, and its workers start in "
+        f"{format_seconds(start_s)}",
     )
 
 
@@ -221,7 +229,7 @@ def never(_: Known) -> str:
 
 
 def _cuda_only(known: Known) -> str:
-    return "" if known.used.device == "cuda" else "it is for CUDA devices"
+    return "" if known.used.device == "cuda" else "for CUDA devices only"
 
 
 def _without_convolutions(known: Known) -> str:
@@ -322,15 +330,14 @@ def _better_in_use(known: Known) -> str:
 
 
 def _loader_code(known: Known, settings: Settings) -> tuple[str, ...]:
-    fields = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
-    words = [f"{name}={value}" for name in fields
+    words = [f"{name}={value}" for name in LOADER_FIELDS
              if (value := getattr(settings, name)) is not None]  # fmt: skip
     line = known.used.lines.get("loader", "")
     added = ", ".join(words)
     if (
         line.endswith(")")
         and line.count("(") == line.count(")")
-        and not any(f"{name}=" in line for name in fields)
+        and not any(f"{name}=" in line for name in LOADER_FIELDS)
     ):
         return (f"{line[:-1]}, {added})",)
     return (f"DataLoader(..., {added})",)
@@ -363,11 +370,25 @@ def _optimizer_code(known: Known, settings: Settings) -> tuple[str, ...]:
     whole = line.endswith(")") and line.count("(") == line.count(")")
     if whole and "fused" not in line and "foreach" not in line:
         return (f"{line[:-1]}, {added})",)
-    return (f"torch.optim....(..., {added})",)
+    names = " or ".join(f"torch.optim.{name}" for name in known.used.optimizer_classes)
+    return (f"{names or 'the optimizer'}(..., {added})",)
 
 
 def _threads_code(_: Known, settings: Settings) -> tuple[str, ...]:
     return (f"torch.set_num_threads({settings.threads})  # or OMP_NUM_THREADS={settings.threads}",)
+
+
+def _order_code(_: Known, settings: Settings) -> tuple[str, ...]:
+    size, pool = settings.order, POOL_BATCHES * settings.order
+    return (
+        "lengths = [len(sample[0]) for sample in dataset]  # once: what is padded",
+        "order = torch.randperm(len(lengths)).tolist()  # from here on in each epoch",
+        f"pools = [sorted(order[i:i + {pool}], key=lengths.__getitem__)",
+        f"         for i in range(0, len(order), {pool})]",
+        f"batches = [pool[i:i + {size}] for pool in pools for i in range(0, len(pool), {size})]",
+        "random.shuffle(batches)",
+        "DataLoader(dataset, batch_sampler=batches, collate_fn=...)",
+    )
 
 
 EVERY_REMEDY: tuple[Remedy, ...] = (
@@ -434,6 +455,21 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
         words=lambda _: "all cores that the process began with",
         place="",
         code=lambda _, __: ("os.sched_setaffinity(0, range(os.cpu_count()))  # after the imports",),
+    ),
+    Remedy(
+        name="order",
+        group="input",
+        excludes="order",
+        in_use=never,
+        refused=lambda k: "" if k.used.by_order else k.used.why_no_order,
+        variants=lambda k: (Settings(order=k.batch_size),),
+        bound=lambda k, _: Bound(
+            k.used.by_order or 1.0,
+            "that is what the squares of the padded lengths shrink by where like ones meet",
+        ),
+        words=lambda _: "samples grouped by length",
+        place="loader",
+        code=_order_code,
     ),
     Remedy(
         name="amp",
@@ -577,7 +613,7 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
         excludes="checkpoint",
         in_use=lambda k: "activation checkpointing is on" if k.used.checkpoints else "",
         refused=lambda k: (
-            ("" if k.limit == "memory" else "memory does not limit this script, and it costs time")
+            ("" if k.memory_limits else "memory does not limit this script, and it costs time")
             if k.used.blocks
             else "its model has no repeated blocks"
         ),
@@ -591,12 +627,24 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
         ),
     ),
     Remedy(
+        name="accumulation",
+        group="memory",
+        excludes="accumulation",
+        in_use=never,
+        refused=lambda k: k.accumulates or "no size that was asked for was refused for its memory",
+        variants=lambda _: (),
+        bound=lambda _, __: NO_BOUND,
+        words=lambda _: "accumulated gradients",
+        place="",
+        code=lambda _, __: (),
+    ),
+    Remedy(
         name="segments",
         group="memory",
         excludes="segments",
         in_use=lambda k: "expandable segments are on" if k.used.expandable else "",
         refused=lambda k: (
-            _cuda_only(k) or ("" if k.limit == "memory" else "memory does not limit this script")
+            _cuda_only(k) or ("" if k.memory_limits else "memory does not limit this script")
         ),
         variants=_one(
             Settings(variables=(("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),))

@@ -13,6 +13,7 @@ from ...session.run import RunResult
 from ...session.setup.options import RunOptions
 from .page import build_remedies
 from .records import Remedies
+from .store import DIFF
 from .trying import names_of, try_remedies, why_not
 
 
@@ -46,7 +47,7 @@ def text(remedies: Remedies, folder: Path, *, width: int, color: bool) -> str:
 
     place = shlex.quote(str(folder))
     return render(
-        build_remedies(remedies),
+        build_remedies(remedies, diff=shlex.quote(str(folder / DIFF))),
         next_command=f"batchadvisor report {place} -o report.html",
         width=width,
         color=color,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...reports.blocks import Document, Section
+from ...reports.blocks import Block, Command, Document, Paragraph, Section
 from ...reports.report import Column, Finding, Report, Row, Table
 from ...reports.words.wording import clean
 from .records import Remedies, TriedRemedy
@@ -16,6 +16,7 @@ from .words import (
     memory_text,
     message_of,
     notes_of,
+    to_write,
     where_of,
 )
 
@@ -36,23 +37,27 @@ def with_remedies(report: Report, remedies: Remedies) -> Report:
     )
 
 
-def build_remedies(remedies: Remedies) -> Document:
-    """What was tried, and the code of what is worth writing."""
+def build_remedies(remedies: Remedies, *, diff: str = "") -> Document:
+    """What was tried, and the code of what is worth writing.
+
+    Args:
+        diff: path of what is to be written, as a diff, as a shell takes it.
+    """
     table = table_of(remedies)
     sections = [Section(title=table.title, blocks=(table,))]
-    if best := to_write(remedies):
-        sections.append(Section(blocks=(_finding(best, remedies),)))
+    for best in to_write(remedies):
+        blocks: list[Block] = [_finding(best, remedies)]
+        if best.diff and diff:
+            label = "As a diff, at the root of the repository"
+            blocks.append(Command(label=label, text=f"git apply {diff}"))
+        elif best.no_diff:
+            blocks.append(Paragraph(label="As a diff", text=clean(f"none, for {best.no_diff}")))
+        sections.append(Section(blocks=tuple(blocks)))
     return Document(
         title=table.title,
         headline=clean(f"Remedies: {headline(remedies)}."),
         blocks=tuple(sections),
     )
-
-
-def to_write(remedies: Remedies) -> TriedRemedy | None:
-    """What is worth writing: all that gain together, else the best one."""
-    gained = _gained(remedies)
-    return gained[0] if gained else None
 
 
 def table_of(remedies: Remedies) -> Table:

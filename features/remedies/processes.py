@@ -6,13 +6,14 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from ...errors import BatchAdvisorError, RunError
 from ...probes.process.endings import WorkerGone
+from ...probes.process.messages import StepSample
 from ...probes.process.orders import Guest, RunTrial
 from ...probes.process.worker_like import HasGuest, WorkerLike
 from ...records import Trial, TrialRequest
@@ -20,7 +21,9 @@ from ...session.display import Display
 from ...session.recording.record_writer import RecordWriter
 from ...session.setup.options import RunOptions
 from ...session.setup.target import Target
+from ...session.workers.restarts import Restarts
 from ...session.workers.worker_pool import WorkerPool
+from ...spread import spread_of
 from .settings import Joining, Question, Settings
 
 AnswerT = TypeVar("AnswerT")
@@ -39,11 +42,13 @@ class Refused(Exception):  # noqa: N818  a normal way for a remedy to end
 
     Attributes:
         without_step: batches flowed, and no optimizer stepped.
+        again: why another process of the script may do it; empty where none would.
     """
 
-    def __init__(self, why: str, *, without_step: bool = False) -> None:
+    def __init__(self, why: str, *, without_step: bool = False, again: str = "") -> None:
         super().__init__(why)
         self.without_step = without_step
+        self.again = again
 
 
 class ChangedWorkers(WorkerPool):
@@ -51,6 +56,7 @@ class ChangedWorkers(WorkerPool):
 
     Args:
         settings: what it does otherwise.
+        restarts: what all processes do otherwise after one that ended.
         left_s: seconds that there are for all of it.
     """
 
@@ -64,16 +70,22 @@ class ChangedWorkers(WorkerPool):
         display: Display,
         settings: Settings,
         *,
+        restarts: Restarts,
         left_s: float,
     ) -> None:
         patience_s = max(options.silence_s, min(PATIENCE_S, left_s))
         patient = msgspec.structs.replace(options, silence_s=patience_s)
         super().__init__(patient if settings.compile else options, target, writer, display)
+        self.restarts = restarts
         found = writer.record.discovery
         assert found is not None
         self._joining = Joining(
             settings=settings, place=found.primary.place, ordinal=found.primary_loader
         )
+
+    def why_again(self, gone: WorkerGone) -> str:
+        """Why the script may go on in another process: its epochs end from then on."""
+        return self.restarts.why_again(gone, 0) if gone.is_past_epoch else ""
 
     def _order_changes(self) -> dict[str, Any]:
         argument = msgspec.json.encode(self._joining).decode()
@@ -83,17 +95,30 @@ class ChangedWorkers(WorkerPool):
         return super()._environment() | dict(self._joining.settings.variables)
 
 
+def with_whole_rate(trial: Trial, steps: Sequence[StepSample]) -> Trial:
+    """The trial with the rate of all its steps together: few long ones have their part in it."""
+    spent_s = sum(each.step_s for each in steps)
+    if spent_s <= 0:
+        return trial
+    rate = sum(each.num_samples for each in steps) / spent_s
+    return msgspec.structs.replace(trial, samples_per_s=spread_of([rate]))
+
+
 class Process:
     """One process of the script, which stands still unless it is `awake`.
 
     Args:
         pool: that starts it.
         number: among all processes of this go.
+
+    Attributes:
+        lives: whether it can be asked anything more.
     """
 
     def __init__(self, pool: ChangedWorkers, number: int) -> None:
         self._pool = pool
         self.number = number
+        self.lives = True
         self._num_trials = 0
         self._worker: WorkerLike | None = None
 
@@ -129,9 +154,18 @@ class Process:
         return msgspec.json.decode(answered.text, type=kind)
 
     def timed(
-        self, batch_size: int, *, window_s: float, num_warmup: int, deadline_s: float
+        self,
+        batch_size: int,
+        *,
+        window_s: float,
+        num_warmup: int,
+        deadline_s: float,
+        whole: bool = False,
     ) -> Trial:
         """One window at a size.
+
+        Args:
+            whole: its rate is that of all its steps together, in place of their median.
 
         Raises:
             Refused: the script ended in it, or the size did not arrive.
@@ -154,10 +188,10 @@ class Process:
         )
         self._num_trials += 1
         with self._awake() as worker:
-            trial, _ = worker.run(order)
+            trial, steps = worker.run(order)
         if not trial.ran:
             raise Refused(trial.detail or trial.outcome, without_step=trial.outcome == "no_step")
-        return trial
+        return with_whole_rate(trial, steps) if whole else trial
 
     def end(self) -> None:
         """Ends it, and removes its temporary files."""
@@ -175,7 +209,8 @@ class Process:
         try:
             yield worker
         except WorkerGone as gone:
-            raise Refused(gone.detail) from gone
+            self.lives = False
+            raise Refused(gone.detail, again=self._pool.why_again(gone)) from gone
         finally:
             self._stop()
 

@@ -62,6 +62,7 @@ class TriedRemedy(Record, frozen=True, kw_only=True):
     Attributes:
         name: as `--try` takes it; of two joined by `+`.
         change: in words.
+        batch_size: with it, where it made room for a larger one; `None` where both have the same.
         gain: its throughput over that of the script as it is; `None` where it was not timed.
         bound: the factor on the throughput that it can reach at most; `None` where nothing bounds
             it.
@@ -71,12 +72,15 @@ class TriedRemedy(Record, frozen=True, kw_only=True):
         peak_bytes, usual_bytes: peak memory with it and without.
         place: the line to change.
         code: what to write there.
+        diff: of all its lines, for `git apply`; empty where there is none.
+        no_diff: why there is none; empty where it was not asked for.
         reason: why it was not tried, or failed, or what was seen beside the times.
     """
 
     name: str
     change: str
     outcome: Outcome
+    batch_size: int | None = None
     gain: Spread | None = None
     bound: float | None = None
     why_bound: str = ""
@@ -87,6 +91,8 @@ class TriedRemedy(Record, frozen=True, kw_only=True):
     place: SourceLine | None = None
     line: str = ""
     code: tuple[str, ...] = ()
+    diff: str = ""
+    no_diff: str = ""
     reason: str = ""
 
 

@@ -8,6 +8,13 @@ import msgspec
 
 from ...records import Record, SourceLine
 
+LOADER_FIELDS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
+"""Settings that are arguments of the loader."""
+
+
+POOL_BATCHES = 50
+"""Batches whose samples are sorted by length together: what is drawn at random stays so."""
+
 
 class Settings(Record, frozen=True, kw_only=True):
     """Changes to the script in one process; at the defaults it runs as it is written.
@@ -22,6 +29,7 @@ class Settings(Record, frozen=True, kw_only=True):
         compile: mode of torch.compile.
         optimizer: the implementation that optimizers take.
         threads: of torch, for one operator.
+        order: batch size for which samples are grouped by length; 0 leaves their order.
         checkpoint: repeated blocks compute their activations again in the backward pass.
         variables: of the environment.
     """
@@ -38,6 +46,7 @@ class Settings(Record, frozen=True, kw_only=True):
     compile: Literal["", "default", "reduce-overhead"] = ""
     optimizer: Literal["", "fused", "foreach"] = ""
     threads: int | None = None
+    order: int = 0
     checkpoint: bool = False
     variables: tuple[tuple[str, str], ...] = ()
 
@@ -77,7 +86,13 @@ class Begin(Record, frozen=True, kw_only=True, tag=True):
 
 
 class Facts(Record, frozen=True, kw_only=True, tag=True):
-    """Say what the script uses."""
+    """Say what the script uses.
+
+    Attributes:
+        batch_size: at which remedies are tried.
+    """
+
+    batch_size: int
 
 
 class Drain(Record, frozen=True, kw_only=True, tag=True):
@@ -112,11 +127,14 @@ class UsedAlready(Record, frozen=True, kw_only=True):
         device: torch's name of its type.
         num_workers, prefetch_factor, persistent_workers, pin_memory: of the steered loader.
         autocast: types under which its modules were called, in words; empty without autocast.
+        optimizer_classes: what its optimizers are, as torch names them.
         optimizers: implementations that its optimizers use: `fused`, `foreach`, `single`.
         can_fuse, can_foreach: whether its optimizers have that implementation for its device.
         optimizer_share: of a step that the optimizer takes, 0..1; `None` where it was not timed.
         num_convolutions: of two or three dimensions, in modules that train.
         blocks: repeated blocks, `12 Block`; empty without any.
+        by_order: padded length squared over that of samples grouped by length; `None` without any.
+        why_no_order: why there is nothing to group.
         drops: whether it drops activations at random.
         modules: classes of the modules that the loop calls.
         call_place, backward_place, optimizer_place, loader_place: the first line of each.
@@ -132,6 +150,7 @@ class UsedAlready(Record, frozen=True, kw_only=True):
     pin_memory: bool
     autocast: str
     compiled: bool
+    optimizer_classes: tuple[str, ...]
     optimizers: tuple[str, ...]
     can_fuse: bool
     can_foreach: bool
@@ -143,6 +162,8 @@ class UsedAlready(Record, frozen=True, kw_only=True):
     checkpoints: bool
     expandable: bool
     blocks: str
+    by_order: float | None
+    why_no_order: str
     drops: bool
     threads: int
     num_cores: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from statistics import median
@@ -18,6 +19,7 @@ from ...probes.process.interrupts import cause_of, held_back
 from ...probes.process.worker_listener import TimeOver
 from ...records import Spread, Trial
 from ...reports.words.wording import plural
+from ...session.change_diff import NoDiffError, diff_of, edits_of_size
 from ...session.display import Display
 from ...session.recording.record_writer import RecordWriter
 from ...session.recording.store import RunStore
@@ -25,7 +27,9 @@ from ...session.run import RunResult
 from ...session.setup.options import RunOptions
 from ...session.setup.target import choose_target
 from ...session.workers.failures import tool_failed
+from ...session.workers.restarts import Restarts
 from ...spread import ratio_of, spread_of
+from ...units import format_seconds
 from . import store
 from .catalogue import (
     ALL,
@@ -54,9 +58,11 @@ from .compare import (
     ratio,
     said,
 )
+from .edits import edits_of
 from .processes import ChangedWorkers, Process, Refused
 from .records import Ceiling, NumbersChecked, Outcome, Remedies, TriedRemedy
 from .settings import Begin, Drain, Facts, Kept, Settings, UsedAlready, Watched
+from .words import to_write
 
 TRYING_SHARE = 3.0
 """Trying takes up to so many times the budget of the run, which with the run itself makes four."""
@@ -72,6 +78,13 @@ BEYOND_BOUND = 1.1
 """A bound is measured too: a gain may surely exceed it by so much."""
 INPUT_MATTERS = 0.02
 """Share of a step from which on its wait for the loader is looked into."""
+NO_TIME = "no time was left"
+MAKES_ROOM = 0.97
+"""A remedy that leaves less than this part of the peak makes room for a larger batch."""
+MOST_LARGER = 64
+"""Sizes up to so many times the present one are tried with it."""
+FULL = 0.95
+"""Part of the memory up to which a larger size is expected to fit."""
 ROOM_FOR_TWO = 1.25
 """Memory for a second process beside the first: so many times its peak."""
 IN_FORCE_LATE = (
@@ -175,6 +188,9 @@ class Trying:
         self._turns_s: list[float] = []
         self._wander = wander_of(record.device, record.trials)
         self._store: RunStore | None = None
+        self._whole = False
+        """Whether few long steps matter to what is compared, so that medians would hide it."""
+        self._restarts = Restarts()
         self._pools: list[Process] = []
 
     def all_of_them(self) -> Remedies:
@@ -202,6 +218,7 @@ class Trying:
         finally:
             self._end_all()
         self._change(state=state, reason=reason or self._remedies.reason)
+        store.save_diff(self._folder, "".join(each.diff for each in to_write(self._remedies)))
         return self._remedies
 
     # inside ----------------------------------------------------------------------------------
@@ -215,7 +232,14 @@ class Trying:
         if record.discovery is None or not record.discovery.traits.steers_loader:
             raise RunError(f"{NO_LOADER_STEERED}.")
         self._store = RunStore(self._folder)
-        self._look()
+        try:
+            self._look()
+        except Refused as refused:
+            if not refused.again:
+                raise
+            self._display.note(f"{refused}; {refused.again}")
+            self._end_all_processes()
+            self._look()
         assert self._known is not None
         found = candidates(self._known, self._names)
         self._say_what_is_not_tried(found)
@@ -228,6 +252,8 @@ class Trying:
             else:
                 tried = self._one((candidate,), num_left=len(waiting) + 1)
             self._add(tried)
+            if self._makes_room(tried):
+                self._try_larger(candidate, tried, num_left=len(waiting) + 1)
             if tried.outcome == "gain" and tried.gain is not None:
                 gained.append((candidate, tried.gain.median))
         best = together(self._best_of_each(gained))
@@ -243,11 +269,13 @@ class Trying:
         first = usual.timed(self._size, window_s=WINDOW_S, num_warmup=3, deadline_s=self._left_s())
         if first.step_s is None:
             raise Refused("no step was timed")
-        self._step_s = first.step_s.median
+        known_s = [each.step_s.median for each in self._record.trials
+                   if each.batch_size == self._size and each.step_s is not None]  # fmt: skip
+        self._step_s = min([first.step_s.median, *known_s])  # the first window may be disturbed
         self._check_time()
         self._usual = usual
         self._usual_kept = usual.ask(Watched(), Kept, self._end_s)
-        used = usual.ask(Facts(), UsedAlready, self._end_s)
+        used = usual.ask(Facts(batch_size=self._size), UsedAlready, self._end_s)
         self._known = self._known_of(used, first, ())
         ceilings = self._ceilings(usual, used)
         self._known = self._known_of(used, first, ceilings)
@@ -319,8 +347,44 @@ class Trying:
             samples_per_s=0.0 if rate is None else rate.median,
             samples_per_epoch=record.discovery.primary.num_samples,
             ceilings=ceilings,
+            batch_size=self._size,
+            memory_limits=verdict.limit == "memory" or bool(self._refused_sizes()),
+            accumulates=self._accumulates(used),
             peak_share=peak / capacity if peak and capacity else None,
             precision=record.discovery.precision,
+        )
+
+    def _refused_sizes(self) -> list[int]:
+        """Sizes for which the memory was not enough."""
+        refused = [each for each in self._record.trials if each.outcome == "out_of_memory"]
+        return sorted({each.batch_size for each in refused})
+
+    def _accumulates(self, used: UsedAlready) -> str:
+        """How the smallest size that does not fit is reached, and how fast at most.
+
+        By the times of the size that fits: of as many of its steps, all but one leave out the
+        optimizer. The script steps where it is written, so that no process of it can be run so.
+        """
+        refused = self._refused_sizes()
+        times = [
+            trial.step_s.median
+            for trial in self._record.trials
+            if trial.batch_size == self._size and trial.step_s is not None
+        ]
+        assert self._record.discovery is not None
+        own = self._record.discovery.native_batch_size
+        wanted = own if own in refused else min(refused, default=0)
+        if wanted <= self._size or not times:
+            return ""
+        num, share = -(-wanted // self._size), used.optimizer_share or 0.0
+        step_s = min(times)
+        least_s = step_s * (num - share * (num - 1))
+        rate = num * self._size / least_s
+        return (
+            f"{wanted} samples do not fit at once; {num} batches of {self._size} with one update "
+            f"take at least {format_seconds(least_s)}, at most {rate:.3g} samples/s: computed of "
+            f"the steps that were timed at {self._size}, not run; divide the loss by {num}, and "
+            "call step() and zero_grad() after the last of them"
         )
 
     def _say_what_is_not_tried(self, found: Sequence[Candidate]) -> None:
@@ -378,15 +442,12 @@ class Trying:
         left_s = self._left_s()
         share_s = max(wanted_s, left_s / (num_left + (0 if anew else 1)))
         if left_s < wanted_s * (2 if anew else 1):
-            return self._as_tried(what, "not tried", reason="the time was over before its turn")
+            return self._as_tried(what, "not tried", reason=NO_TIME)
         self._display.note(f"trying {words}: up to {min(left_s, share_s):.0f} s")
         until_s = min(self._end_s, time.monotonic() + share_s)
-        settings = what[0].settings
-        for other in what[1:]:
-            settings = settings.and_(other.settings)
-        process = self._process(settings)
+        settings = _settings_of(what)
         try:
-            measured = self._compared(process, until_s, anew=anew)
+            measured = self._measured(settings, until_s, anew=anew)
         except Refused as refused:
             if settings.autocast == "float16" and refused.without_step:
                 reason = "the scaler left out every step: a gradient was infinite"
@@ -396,21 +457,113 @@ class Trying:
             return self._as_tried(
                 what, "not tried", reason="the time was over before its process was ready"
             )
-        finally:
-            self._end(process)
         return self._judged(what, settings, measured)
 
-    def _compared(self, process: Process, until_s: float, *, anew: bool) -> _Measured:
+    def _makes_room(self, tried: TriedRemedy) -> bool:
+        """Whether memory bounds the size, and less of it is taken now."""
+        known, usual, peak = self._known, tried.usual_bytes, tried.peak_bytes
+        assert known is not None
+        if not known.memory_limits or usual is None or peak is None:
+            return False
+        return peak < MAKES_ROOM * usual
+
+    def _try_larger(self, candidate: Candidate, tried: TriedRemedy, *, num_left: int) -> None:
+        """With a remedy that made room a larger size is looked for, and compared where one fits."""
+        until_s = time.monotonic() + max(2 * self._comparison_s, self._left_s() / (num_left + 1))
+        until_s = min(until_s, self._end_s)
+        try:
+            self._add(self._at_larger(candidate, tried.peak_bytes or 0, until_s))
+        except (Refused, TimeOver) as none:
+            over = isinstance(none, TimeOver)
+            reason = "the time for larger sizes was over" if over else str(none)
+            larger = self._as_tried((candidate,), "not tried", reason=reason)
+            change = f"{larger.change} at larger sizes"
+            self._add(msgspec.structs.replace(larger, change=change))
+
+    def _at_larger(self, candidate: Candidate, peak_bytes: int, until_s: float) -> TriedRemedy:
+        """A remedy at the fastest larger size that fits, beside the script as it is.
+
+        Raises:
+            Refused: none fits, or there is no time to compare it.
+            TimeOver: there was none to find it.
+        """
+        settings = candidate.settings
+        if until_s - time.monotonic() < self._comparison_s:
+            raise Refused(NO_TIME)
+        self._display.note(f"trying larger sizes with {candidate.words}")
+        process = self._process(settings)
+        try:
+            size = self._best_larger(process, peak_bytes, until_s)
+        finally:
+            self._end(process)
+        if size is None:
+            raise Refused("none that was tried fits")
+        if self._left_s() < self._comparison_s:
+            raise Refused(f"batch {size} fits with it, and {NO_TIME} to compare it")
+        self._display.note(f"trying {candidate.words} at batch {size}")
+        measured = self._measured(settings, until_s, size=size)
+        return self._judged((candidate,), settings, measured, size=size)
+
+    def _best_larger(self, process: Process, peak_bytes: int, until_s: float) -> int | None:
+        """The fastest of the sizes that fit above the present one; `None` where none fits."""
+        process.start(until_s)
+        process.ask(Begin(), dict[str, Any], until_s)
+        self._warm(process, until_s)
+        device, found = self._record.device, self._record.discovery
+        assert device is not None
+        assert found is not None
+        most = found.primary.num_samples or MOST_LARGER * self._size
+        size, rates = self._size, dict[int, float]()
+        while 2 * size <= min(most, MOST_LARGER * self._size) and time.monotonic() < until_s:
+            size *= 2
+            try:
+                trial = process.timed(
+                    size, window_s=WINDOW_S, num_warmup=1, deadline_s=until_s - time.monotonic()
+                )
+            except Refused:
+                break
+            if trial.samples_per_s is not None:
+                rates[size] = trial.samples_per_s.median
+            peak = peak_bytes if trial.memory is None else trial.memory.peak_bytes or 0
+            if peak + 2 * (peak - peak_bytes) > FULL * device.capacity_bytes:
+                break
+            peak_bytes = peak
+        return max(rates, key=rates.__getitem__, default=None)
+
+    def _measured(
+        self, settings: Settings, until_s: float, *, anew: bool = False, size: int | None = None
+    ) -> _Measured:
+        """A comparison; in fresh processes once more where that helps one that ended.
+
+        Args:
+            size: with the remedy, where it is another one.
+        """
+        self._whole = bool(settings.order or settings.prefetch_factor)
+        while True:
+            process = self._process(settings)
+            try:
+                return self._compared(process, until_s, anew=anew, size=size or self._size)
+            except Refused as refused:
+                if not refused.again:
+                    raise
+                self._display.note(f"{refused}; {refused.again}")
+            finally:
+                self._end(process)
+                if self._usual is not None and not self._usual.lives:
+                    self._end(self._usual)
+                    self._usual = None
+
+    def _compared(self, process: Process, until_s: float, *, anew: bool, size: int) -> _Measured:
         """Windows of both sides, in turn where there is room for two processes."""
         if anew and self._usual is not None:
             self._end(self._usual)
             self._usual = None
         if not self._has_room():
-            return self._one_after_the_other(process, until_s)
+            return self._one_after_the_other(process, until_s, size)
         usual = self._living_usual()
         process.start(until_s)
         process.ask(Begin(), dict[str, Any], until_s)
-        self._warm(process, until_s)
+        self._warm(process, until_s, size)
         if anew:
             self._warm(usual, until_s)
         until_s = self._with_rounds(until_s)
@@ -422,10 +575,11 @@ class Trying:
             number += 1
             sides = [(AS_IT_IS, usual), (WITH_REMEDY, process)]
             for side, each in sides if number % 2 else reversed(sides):
-                turns.append(Turn(side, each.number, number, self._window(each)))
+                at = size if side == WITH_REMEDY else self._size
+                turns.append(Turn(side, each.number, number, self._window(each, at)))
         return _Measured(turns, self._usual_kept, process.ask(Watched(), Kept, until_s + 10))
 
-    def _one_after_the_other(self, process: Process, until_s: float) -> _Measured:
+    def _one_after_the_other(self, process: Process, until_s: float, size: int) -> _Measured:
         """The script as it is, with the remedy, and as it is once more: no two at a time."""
         turns: list[Turn] = []
         kept: dict[int, Kept] = {}
@@ -438,9 +592,10 @@ class Trying:
             ends_s = time.monotonic() + third_s
             each.start(ends_s)
             each.ask(Begin(), dict[str, Any], ends_s)
-            self._warm(each, ends_s)
+            at = size if side == WITH_REMEDY else self._size
+            self._warm(each, ends_s, at)
             for _ in range(ROUNDS_TO_CLAIM):
-                turns.append(Turn(side, each.number, None, self._window(each)))
+                turns.append(Turn(side, each.number, None, self._window(each, at)))
                 if time.monotonic() > ends_s:
                     break
             kept[side] = each.ask(Watched(), Kept, ends_s + 10)
@@ -448,9 +603,18 @@ class Trying:
         return _Measured(turns, kept.get(AS_IT_IS), kept.get(WITH_REMEDY))
 
     def _judged(
-        self, what: Sequence[Candidate], settings: Settings, measured: _Measured
+        self,
+        what: Sequence[Candidate],
+        settings: Settings,
+        measured: _Measured,
+        *,
+        size: int | None = None,
     ) -> TriedRemedy:
-        """What the windows and the numbers say."""
+        """What the windows and the numbers say.
+
+        Args:
+            size: with the remedy, where it is another one.
+        """
         turns = measured.turns
         sure = ratio(turns, self._wander, SURE)
         if sure is None:
@@ -466,6 +630,10 @@ class Trying:
                 begins_late=late,
                 drops=self._known.used.drops and late,
             )
+        if size is not None:
+            numbers = NumbersChecked(reason="the batches have another size")
+        if settings.order:
+            numbers = NumbersChecked(reason="the order changes which samples meet")
         outcome, reason = said(turns, self._wander), ""
         num_rounds = len(rates_of(turns))
         if outcome == "cannot tell" and 0 < num_rounds < ROUNDS_TO_CLAIM:
@@ -489,10 +657,15 @@ class Trying:
             usual_bytes=_peak(turns, AS_IT_IS),
             numbers=numbers,
             reason=reason,
+            size=size,
         )
 
     def _as_tried(
-        self, what: Sequence[Candidate], outcome: Outcome, **measured: Any
+        self,
+        what: Sequence[Candidate],
+        outcome: Outcome,
+        size: int | None = None,
+        **measured: Any,
     ) -> TriedRemedy:
         known = self._known
         assert known is not None
@@ -500,17 +673,36 @@ class Trying:
         bounds = [each.bound for each in what]
         factor = bounds[0].factor if len(what) == 1 else float("inf")
         measured.setdefault("numbers", NO_NUMBERS)
+        if outcome == "gain" and size is None:
+            measured |= self._as_diff(what, known)
+        change = " and ".join(each.words for each in what)
+        code = tuple(line for each in what for line in each.remedy.code(known, each.settings))
+        if size is not None:
+            change += f" at batch {size}"
+            code += (f"batch_size = {size}  # in place of {self._size}",)
         return TriedRemedy(
             name="+".join(each.remedy.name for each in what),
-            change=" and ".join(each.words for each in what),
+            change=change,
             outcome=outcome,
+            batch_size=size,
             bound=factor if factor < float("inf") else None,
             why_bound=bounds[0].why if len(what) == 1 else "",
             place=place if len(what) == 1 else None,
             line=line if len(what) == 1 else "",
-            code=tuple(line for each in what for line in each.remedy.code(known, each.settings)),
+            code=code,
             **measured,
         )
+
+    def _as_diff(self, what: Sequence[Candidate], known: Known) -> dict[str, str]:
+        """All lines of it as a diff, those of the size among them; or why there is none."""
+        record = self._record
+        try:
+            edits = edits_of(_settings_of(what), known.used, record.script.path)
+            with contextlib.suppress(NoDiffError):
+                edits += edits_of_size(record, self._advice)
+            return {"diff": diff_of(edits)}
+        except NoDiffError as none:
+            return {"no_diff": str(none)}
 
     def _best_of_each(
         self, gained: Sequence[tuple[Candidate, float]]
@@ -531,8 +723,9 @@ class Trying:
         options = self._options
         target = choose_target(options.device, options.memory_limit_bytes)
         pool = ChangedWorkers(
-            options, target, writer, self._display, settings, left_s=self._left_s()
-        )
+            options, target, writer, self._display, settings,
+            restarts=self._restarts, left_s=self._left_s(),
+        )  # fmt: skip
         process = Process(pool, self._num_processes)
         self._num_processes += 1
         self._pools.append(process)
@@ -549,9 +742,12 @@ class Trying:
         process.end()
         self._pools = [each for each in self._pools if each is not process]
 
-    def _end_all(self) -> None:
+    def _end_all_processes(self) -> None:
         for process in list(self._pools):
             self._end(process)
+
+    def _end_all(self) -> None:
+        self._end_all_processes()
         if self._store is not None:
             self._store.close()
 
@@ -592,24 +788,25 @@ class Trying:
     def _left_s(self) -> float:
         return max(0.0, self._end_s - time.monotonic())
 
-    def _warm(self, process: Process, until_s: float) -> None:
+    def _warm(self, process: Process, until_s: float, size: int | None = None) -> None:
         """First steps load libraries, compile and fill caches: no window counts them."""
         process.timed(
-            self._size,
+            size or self._size,
             window_s=WINDOW_S,
             num_warmup=3,
             deadline_s=max(1.0, until_s - time.monotonic()),
         )
 
-    def _window(self, process: Process) -> Trial:
+    def _window(self, process: Process, size: int) -> Trial:
         """One turn. It waits for no undisturbed steps: what disturbs one side disturbs both."""
         begun_s = time.monotonic()
         window_s = self._window_s
         trial = process.timed(
-            self._size,
+            size,
             window_s=window_s,
             num_warmup=2,
-            deadline_s=LATEST * window_s + 3 * self._step_s,
+            whole=self._whole,
+            deadline_s=LATEST * window_s + 3 * self._step_s * size / self._size,
         )
         self._turns_s.append(time.monotonic() - begun_s)
         return trial
@@ -637,6 +834,13 @@ class Trying:
 
 NOT_FINITE = NumbersChecked(finite=False)
 NO_NUMBERS = NumbersChecked(reason="it was not timed")
+
+
+def _settings_of(what: Sequence[Candidate]) -> Settings:
+    settings = what[0].settings
+    for other in what[1:]:
+        settings = settings.and_(other.settings)
+    return settings
 
 
 def _peak(turns: Sequence[Turn], side: int) -> int | None:

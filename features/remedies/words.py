@@ -122,11 +122,14 @@ def notes_of(remedies: Remedies) -> list[str]:
         fewest, most = min(n.num_steps for n in apart), max(n.num_steps for n in apart)
         steps = plural(most, "step") if fewest == most else f"{fewest} to {most} steps"
         notes.append(f"Losses are of {steps} on the same batches; the largest difference stands.")
-    spent = format_seconds(remedies.spent_s)
-    notes.append(
-        f"Each remedy ran in a fresh process of the script, in turn with the script as it is; "
-        f"intervals at 98%. All of it took {spent} of {format_seconds(remedies.budget_s)}."
-    )
+    took = f"All of it took {format_seconds(remedies.spent_s)} of "
+    took += f"{format_seconds(remedies.budget_s)}."
+    if any(each.gain is not None for each in remedies.tried):
+        took = (
+            "Each remedy ran in a fresh process of the script, in turn with the script as it is; "
+            f"intervals at 98%. {took}"
+        )
+    notes.append(took)
     if remedies.state != "finished":
         notes.append(f"It is not complete: {remedies.reason or 'it was killed'}.")
     elif remedies.reason:
@@ -139,6 +142,7 @@ def ceilings_text(remedies: Remedies) -> list[str]:
     known = [each for each in remedies.ceilings if each.samples_per_s is not None]
     if not known:
         return []
+    known.sort(key=lambda each: each.num_workers)
     said = ", ".join(f"{each.samples_per_s:,.0f} with {each.num_workers}" for each in known)
     return [f"The loader alone gives, in samples/s by its number of workers: {said}."]
 
@@ -170,3 +174,12 @@ def headline(remedies: Remedies) -> str:
     unsure = sum(each.outcome == "cannot tell" for each in ran)
     tail = f"; of {unsure} the noise does not tell" if unsure else ""
     return f"no remedy of {len(ran)} that ran gains{tail}"
+
+
+def to_write(remedies: Remedies) -> list[TriedRemedy]:
+    """What is worth writing: the two together, else the best one."""
+    together = remedies.together
+    if together is not None and together.outcome == "gain":
+        return [together]
+    gained = [each for each in remedies.tried if each.outcome == "gain" and each.gain is not None]
+    return sorted(gained, key=lambda each: -(each.gain.median if each.gain else 0.0))[:1]

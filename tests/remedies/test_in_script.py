@@ -1,11 +1,19 @@
 """The hooks inside the script's process, on real loaders, optimizers and steps."""
 
+import functools
 import inspect
 import weakref
 
 import pytest
 import torch
-from batchadvisor.features.remedies.in_script import constructions, drained, in_force, numbers, used
+from batchadvisor.features.remedies.in_script import (
+    constructions,
+    drained,
+    in_force,
+    numbers,
+    ordered,
+    used,
+)
 from batchadvisor.features.remedies.in_script.constructions import with_loader_options
 from batchadvisor.features.remedies.settings import Drain, Settings
 from torch import nn
@@ -92,6 +100,46 @@ class TestNumbers:
         monkeypatch.setattr(numbers, "SAMPLED_ELEMENTS", 11)
         few = memoryview(numbers.sampled(list(layer.parameters()))).cast("f")
         assert len(few) == 11
+
+
+class Lengths(torch.utils.data.Dataset):
+    """Each tenth sample is long."""
+
+    def __len__(self):
+        return 200
+
+    def __getitem__(self, index):
+        return torch.ones(100 if index % 10 == 0 else 5)
+
+
+class TestOrder:
+    def test_what_grouping_saves(self):
+        pad = functools.partial(nn.utils.rnn.pad_sequence, batch_first=True)
+        factor, why = ordered.saved_by_order(DataLoader(Lengths(), 4, collate_fn=pad), 4)
+        assert why == ""
+        assert 2 < factor < 10
+
+    @pytest.mark.parametrize(
+        ("loader", "why"),
+        [
+            (DataLoader(DATA, 4), "one length"),
+            (
+                DataLoader(Lengths(), 4, collate_fn=lambda many: torch.ones(len(many), 100)),
+                "padded",
+            ),
+            (DataLoader(Lengths(), 4, sampler=[1, 2, 3]), "sampler of its own"),
+        ],
+    )
+    def test_where_there_is_nothing_to_group(self, loader, why):
+        factor, said = ordered.saved_by_order(loader, 4)
+        assert factor is None
+        assert why in said
+
+    def test_all_samples_come_once_and_like_lengths_meet(self):
+        drawn = list(ordered.Grouped(Lengths(), 4))
+        assert sorted(drawn) == list(range(200))
+        batches = [drawn[at : at + 4] for at in range(0, 200, 4)]
+        assert sum(any(i % 10 == 0 for i in batch) for batch in batches) <= 6
 
 
 class TestDrained:

@@ -132,6 +132,17 @@ class TestText:
         assert all(line in text.splitlines() for line in code)
         assert all(len(line) <= width for line in text.splitlines() if line not in code)
 
+    def test_it_says_how_the_diff_is_applied(self):
+        from msgspec.structs import replace
+
+        def shown(best):
+            remedies = replace(ALL, tried=(best,))
+            return render(build_remedies(remedies, diff="out/a.diff"), width=80, color=False)
+
+        assert "git apply out/a.diff" in shown(replace(BF16, diff="--- a/train.py"))
+        assert "none, for its lines move" in shown(replace(BF16, no_diff="its lines move"))
+        assert "git apply" not in shown(BF16)
+
     def test_in_a_usual_window_it_is_a_table(self):
         lines = render(build_remedies(ALL), width=80, color=False).splitlines()
         assert any(line.split() == ["remedy", "gain", "peak", "loss"] for line in lines)

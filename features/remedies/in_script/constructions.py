@@ -15,9 +15,8 @@ from torch.utils.data import DataLoader
 
 from ....probes.source.call_site import user_call_site
 from ....records import SourceLine
-from ..settings import Joining, Settings
-
-LOADER_FIELDS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
+from ..settings import LOADER_FIELDS, Joining, Settings
+from .ordered import Grouped
 
 
 class Constructions:
@@ -108,6 +107,9 @@ def with_loader_options(
     if not given.get("num_workers"):
         given.pop("prefetch_factor", None)
         given.pop("persistent_workers", None)
+    if settings.order:
+        given["sampler"] = Grouped(given["dataset"], settings.order)
+        given.pop("shuffle", None)
     if settings.widen:
         given["worker_init_fn"] = Widened(given.get("worker_init_fn"), all_cores())
     return given

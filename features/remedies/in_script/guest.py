@@ -69,6 +69,7 @@ class InScript:
                 context.door.parameters(),
                 context.loop.device,
                 cores_at_start=self._cores_at_start,
+                batch_size=question.batch_size,
             )
         if isinstance(question, Drain):
             return drained(self.constructions.loader, question)

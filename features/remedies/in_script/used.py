@@ -18,6 +18,7 @@ from ..settings import UsedAlready
 from .calls import Calls
 from .constructions import Constructions, all_cores, implemented
 from .numbers import Numbers
+from .ordered import saved_by_order
 
 CONVOLUTIONS = (nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
@@ -30,6 +31,7 @@ def used_already(
     device: torch.device,
     *,
     cores_at_start: int,
+    batch_size: int,
 ) -> UsedAlready:
     """The facts, after a few steps."""
     loader = constructions.loader
@@ -37,6 +39,7 @@ def used_already(
     convolutions = [each for each in modules if isinstance(each, CONVOLUTIONS)]
     optimizers = [there for ref in constructions.optimizers if (there := ref()) is not None]
     blocks = CheckpointedBlocks(parameters)
+    by_order, why_no_order = saved_by_order(loader, batch_size)
     places = {
         "call": calls.call_place,
         "backward": numbers.backward_place,
@@ -51,6 +54,7 @@ def used_already(
         pin_memory=loader is not None and bool(loader.pin_memory),
         autocast=", ".join(sorted(calls.autocast)),
         compiled=compiles(),
+        optimizer_classes=tuple(dict.fromkeys(type(each).__name__ for each in optimizers)),
         optimizers=tuple(dict.fromkeys(map(implementation_of, optimizers))),
         can_fuse=can_take("fused", optimizers, parameters, device),
         can_foreach=can_take("foreach", optimizers, parameters, device),
@@ -67,6 +71,8 @@ def used_already(
         checkpoints=uses_checkpointing(),
         expandable="expandable_segments:True" in allocator_settings(),
         blocks=blocks.names,
+        by_order=by_order,
+        why_no_order=why_no_order,
         drops=any(
             getattr(each, "p", 0) > 0
             for each in modules
