@@ -1,28 +1,11 @@
 """Remedies on scripts whose truth is known: the right one is found, and none is claimed."""
 
-import subprocess
-
 import pytest
 
 from ..end_to_end.driver import SCRIPTS, line_of, run, start
+from .planted import of, tried
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
-
-
-def tried(name, remedies, folder, *options, sizes="16", budget="60s"):
-    """The answer of a run that tries some remedies of a planted script."""
-    script = SCRIPTS / f"remedies_{name}.py"
-    result = run(
-        "run", "--json", "--no-profile", "--sizes", sizes, "--budget", budget,
-        "--try", remedies, *options, script, folder=folder,
-    )  # fmt: skip
-    assert result.code == 0, result
-    assert result.left == []
-    return result.answer["remedies"]
-
-
-def of(remedies, name):
-    return [each for each in remedies["tried"] if each["name"] == name]
 
 
 def test_workers_help_a_loader_that_sleeps(tmp_path):
@@ -39,8 +22,13 @@ def test_workers_help_a_loader_that_sleeps(tmp_path):
 
 
 def test_workers_do_not_help_where_they_wait_for_one_lock(tmp_path):
+    """At most the training goes on meanwhile, which takes a small part of the step."""
     found = tried("locked", "workers", tmp_path, sizes="8")
-    assert {each["outcome"] for each in found["tried"]} <= {"not tried", "no gain", "cannot tell"}
+    for each in found["tried"]:
+        if each["outcome"] == "gain":
+            assert each["gain"]["low"] < 1.1
+        else:
+            assert each["outcome"] in {"not tried", "no gain", "cannot tell"}
     rates = [each["samples_per_s"] for each in found["ceilings"]]
     assert max(rates) < 1.3 * min(rates)
 
@@ -77,62 +65,6 @@ def test_a_graph_break_is_named_with_its_line(tmp_path):
         script = SCRIPTS / "remedies_breaks_graph.py"
         assert f"{script.name}:{line_of(script, '.item()')}" in compiled["reason"]
     assert compiled["numbers"]["loss"] < 1e-3
-
-
-def test_two_gains_are_confirmed_together_and_their_diff_gives_them(tmp_path):
-    """Samples that sleep and an update of many parameters: each gains, and both gain more."""
-    text = (SCRIPTS / "remedies_two_gains.py").read_text()
-    (tmp_path / "train.py").write_text(text)
-    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    options = ("run", "--json", "--no-profile", "--sizes", "4", "-o")
-    done = run(*options, "out", "--budget", "60s", "--try", "workers,fused", "train.py",
-               folder=tmp_path)  # fmt: skip
-    assert done.code == 0, done
-    found = done.answer["remedies"]
-    assert {each["outcome"] for name in ("workers", "fused") for each in of(found, name)} == {
-        "gain"
-    }
-    both = found["together"]
-    assert both["name"] in ("fused+workers", "workers+fused")
-    assert both["outcome"] == "gain"
-    assert both["gain"]["median"] > max(each["gain"]["median"] for each in found["tried"])
-    assert both["numbers"]["loss"] < 1e-3
-    assert (tmp_path / "out/remedies.diff").read_text() == both["diff"]
-
-    usual = run(*options, "usual", "--budget", "20s", "train.py", folder=tmp_path)
-    subprocess.run(["git", "apply", "out/remedies.diff"], check=True, cwd=tmp_path)
-    changed = (tmp_path / "train.py").read_text()
-    assert len(set(changed.splitlines()) - set(text.splitlines())) == 2
-    mended = run(*options, "mended", "--budget", "20s", "train.py", folder=tmp_path)
-    before, after = (each.record.trials[0].samples_per_s.median for each in (usual, mended))
-    assert after / before > 0.75 * both["gain"]["low"]
-
-
-def test_cores_that_an_import_took_are_given_back(tmp_path):
-    """The training and its data worker both compute on one core."""
-    (cores,) = of(tried("narrowed", "cores", tmp_path, sizes="4"), "cores")
-    assert cores["outcome"] == "gain"
-    assert cores["numbers"]["loss"] == 0
-    assert cores["no_diff"]
-
-
-def test_grouped_lengths_save_padding(tmp_path):
-    """By whole windows: the few batches of long samples have their part in the rate."""
-    (order,) = of(tried("lengths", "order", tmp_path, sizes="16"), "order")
-    assert order["outcome"] == "gain"
-    assert order["gain"]["median"] < order["bound"]
-    assert order["numbers"]["reason"] == "the order changes which samples meet"
-
-
-def test_what_checkpointing_saves_makes_room_for_a_larger_size(tmp_path):
-    limit = ("--memory-limit", "650MiB")
-    found = tried("deep", "checkpoint,accumulation", tmp_path, *limit, sizes="16,64")
-    same, *larger = of(found, "checkpoint")
-    assert same["peak_bytes"] < same["usual_bytes"]
-    (more,) = larger
-    assert (more["batch_size"] or 0) > 16 or "no time was left" in more["reason"]
-    (computed,) = of(found, "accumulation")
-    assert "not run" in computed["reason"]
 
 
 def test_ctrl_c_keeps_the_answer_and_what_was_tried(tmp_path):
