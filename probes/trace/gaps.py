@@ -182,11 +182,11 @@ class IdlePieces(msgspec.Struct, frozen=True, kw_only=True):
         late = gaps.split_ns > gaps.start_ns
         late_rows = np.flatnonzero(late)
         waited = gaps.start_ns[late], gaps.split_ns[late]
-        for cause, covered in enumerate(host):
+        for number, covered in enumerate(host):
             begin, end, of = overlaps(waited, covered)
             starts.append(begin)
             ends.append(end)
-            causes.append(np.full(len(begin), cause, np.int8))
+            causes.append(np.full(len(begin), number, np.int8))
             rows.append(late_rows[of])
         rest = np.flatnonzero(gaps.end_ns > gaps.split_ns)
         starts.append(gaps.split_ns[rest])
