@@ -71,7 +71,7 @@ def test_a_job_for_each_type_that_is_named(slurm, folder):
         assert f"{name}: running, job" in done.stderr
         assert f"{name}: batch 16" in done.stderr
     assert "sbatch refused gpu:h100:1" in runs["h100"].error
-    assert "error: h100: sbatch refused gpu:h100:1" in " ".join(done.stdout.split())
+    assert "error h100: sbatch refused gpu:h100:1" in " ".join(done.stdout.split())
     assert not (folder / "out/h100").exists()
     assert [path.name for path in (folder / "out").glob(".*")] == []
     counts = ("--count", "a100=2", "--count", "v100=1", "--global-batch", "24")

@@ -17,7 +17,7 @@ needs.framework("playwright")
 
 pytestmark = pytest.mark.frameworks
 
-FIGURES = {"run": "mem-step_memory_128", "refused": "m-step_memory_256", "fits": "m-step_memory"}
+FIGURES = {"run": "mem-step_memory_128", "refused": "c-step_memory_256", "fits": "c-step_memory"}
 
 
 @pytest.fixture(scope="module")
