@@ -9,6 +9,7 @@ from ...reports.report import Column, Finding, Report, Row, Table
 from ...reports.words.wording import clean
 from .records import Remedies, TriedRemedy
 from .words import (
+    all_gained,
     gain_text,
     headline,
     in_order,
@@ -16,7 +17,6 @@ from .words import (
     memory_text,
     message_of,
     notes_of,
-    to_write,
     where_of,
 )
 
@@ -45,7 +45,7 @@ def build_remedies(remedies: Remedies, *, diff: str = "") -> Document:
     """
     table = table_of(remedies)
     sections = [Section(title=table.title, blocks=(table,))]
-    for best in to_write(remedies):
+    for best in all_gained(remedies)[:1]:
         blocks: list[Block] = [_finding(best, remedies)]
         if best.diff and diff:
             label = "As a diff, at the root of the repository"
@@ -89,14 +89,7 @@ def row_of(tried: TriedRemedy) -> Row:
 
 def findings_of(remedies: Remedies) -> tuple[Finding, ...]:
     """One finding for all that gained together, or for each that did; with the code to write."""
-    return tuple(_finding(each, remedies) for each in _gained(remedies))
-
-
-def _gained(remedies: Remedies) -> list[TriedRemedy]:
-    """All that gained together, then each that did, the most first."""
-    together = remedies.together
-    confirmed = [together] if together is not None and together.outcome == "gain" else []
-    return confirmed + [each for each in in_order(remedies) if each.outcome == "gain"]
+    return tuple(_finding(each, remedies) for each in all_gained(remedies))
 
 
 def _finding(tried: TriedRemedy, remedies: Remedies) -> Finding:

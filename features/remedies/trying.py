@@ -62,7 +62,7 @@ from .edits import edits_of
 from .processes import ChangedWorkers, Process, Refused
 from .records import Ceiling, NumbersChecked, Outcome, Remedies, TriedRemedy
 from .settings import Begin, Drain, Facts, Kept, Settings, UsedAlready, Watched
-from .words import to_write
+from .words import all_gained
 
 TRYING_SHARE = 3.0
 """Trying takes up to so many times the budget of the run, which with the run itself makes four."""
@@ -218,7 +218,7 @@ class Trying:
         finally:
             self._end_all()
         self._change(state=state, reason=reason or self._remedies.reason)
-        store.save_diff(self._folder, "".join(each.diff for each in to_write(self._remedies)))
+        store.save_diff(self._folder, "".join(each.diff for each in all_gained(self._remedies)[:1]))
         return self._remedies
 
     # inside ----------------------------------------------------------------------------------

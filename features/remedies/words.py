@@ -176,10 +176,8 @@ def headline(remedies: Remedies) -> str:
     return f"no remedy of {len(ran)} that ran gains{tail}"
 
 
-def to_write(remedies: Remedies) -> list[TriedRemedy]:
-    """What is worth writing: the two together, else the best one."""
+def all_gained(remedies: Remedies) -> list[TriedRemedy]:
+    """All that gained together, then each that did, the most first."""
     together = remedies.together
-    if together is not None and together.outcome == "gain":
-        return [together]
-    gained = [each for each in remedies.tried if each.outcome == "gain" and each.gain is not None]
-    return sorted(gained, key=lambda each: -(each.gain.median if each.gain else 0.0))[:1]
+    confirmed = [together] if together is not None and together.outcome == "gain" else []
+    return confirmed + [each for each in in_order(remedies) if each.outcome == "gain"]

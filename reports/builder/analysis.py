@@ -297,10 +297,7 @@ def _kernels(profile: Profile, name: str, number: int) -> Section:
         kernels = profile.kernels[:number]
         whole = profile.kernels_s or 0.0
         columns = {
-            "time": [format_seconds(kernel.total_s) for kernel in kernels],
-            "%": [share_of(kernel.total_s, whole) for kernel in kernels],
-            "calls": [str(kernel.num_calls) for kernel in kernels],
-            "mean": [_mean(kernel.total_s, kernel.num_calls) for kernel in kernels],
+            **_times([(kernel.total_s, kernel.num_calls) for kernel in kernels], whole),
             "occup.": [_cell(kernel.occupancy_pct) for kernel in kernels],
             "tensor": [TENSOR_CORES[kernel.tensor_cores] for kernel in kernels],
         }
@@ -312,12 +309,7 @@ def _kernels(profile: Profile, name: str, number: int) -> Section:
         if not operators:
             return Section(title=clean(title), blocks=paragraphs(["none"]))
         whole = profile.operators_s or 0.0
-        columns = {
-            "time": [format_seconds(operator.self_s) for operator in operators],
-            "%": [share_of(operator.self_s, whole) for operator in operators],
-            "calls": [str(operator.num_calls) for operator in operators],
-            "mean": [_mean(operator.self_s, operator.num_calls) for operator in operators],
-        }
+        columns = _times([(each.self_s, each.num_calls) for each in operators], whole)
         origins = [_origin(operator.callers, "line") for operator in operators]
         texts = [operator.name for operator in operators]
     columns = {title: cells for title, cells in columns.items() if set(cells) - {UNKNOWN}}
@@ -325,6 +317,21 @@ def _kernels(profile: Profile, name: str, number: int) -> Section:
         columns["from"] = [origin or UNKNOWN for origin in origins]
     columns["name"] = texts
     return _section(title, columns, cut=True)
+
+
+def _times(rows: Sequence[tuple[float, int]], whole_s: float) -> dict[str, list[str]]:
+    """The columns of times.
+
+    Args:
+        rows: seconds and number of calls of each.
+        whole_s: of all rows, those that are not shown among them.
+    """
+    return {
+        "time": [format_seconds(total_s) for total_s, _ in rows],
+        "%": [share_of(total_s, whole_s) for total_s, _ in rows],
+        "calls": [str(num_calls) for _, num_calls in rows],
+        "mean": [_mean(total_s, num_calls) for total_s, num_calls in rows],
+    }
 
 
 def _mean(total_s: float, num_calls: int) -> str:

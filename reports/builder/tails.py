@@ -176,13 +176,13 @@ def _fix(fix: Fix) -> tuple[Block, ...]:
     return Paragraph(text=clean(f"→ {fix.title}")), Code(text=fix.snippet)
 
 
-def _clean(clean: CleanSize, pipeline: Pipeline) -> str:
-    if not clean.last_samples:
+def _clean(size: CleanSize, pipeline: Pipeline) -> str:
+    if not size.last_samples:
         return "no short batch"
     if pipeline.stage == "predict":
-        return f"the last step has {plural(clean.last_samples, 'sample')}"
-    weight = number(float(f"{clean.weight:.3g}"))
-    return f"the last step has {plural(clean.last_samples, 'sample')}, each weighs {weight} times"
+        return f"the last step has {plural(size.last_samples, 'sample')}"
+    weight = number(float(f"{size.weight:.3g}"))
+    return f"the last step has {plural(size.last_samples, 'sample')}, each weighs {weight} times"
 
 
 def build_sweep(pipeline: Pipeline, rows: Sequence[SweepRow], *, every: bool) -> Document:

@@ -22,16 +22,7 @@ def render(
     color: bool,
     encoding: str = "utf-8",
 ) -> str:
-    """The whole report.
-
-    Args:
-        files: label and path of what was written, in order.
-        next_command: what to type next.
-        others: what else could be typed.
-        width: columns of the terminal; no line is longer, except for paths and commands.
-        color: whether ANSI codes may be used.
-        encoding: of the output; characters that it lacks are replaced.
-    """
+    """The whole report; arguments are those of a page of blocks, `document.render`."""
     page = Page(width, encoding)
     report = text.report
     add_verdict(page, text, text.report.reason, text.report.sureness)
