@@ -17,6 +17,8 @@ QUICKER = 0.8
 """A larger batch that takes surely less than this part of a smaller one's time was measured while
 the machine did something else: no kernel saves so much."""
 
+APART = 1.3
+"""Ratio of two sizes from which on their times show a slope, and not the noise."""
 TAKEN_OVER = 1.1
 """On a GPU a step that takes so much longer than the smaller sizes let expect may follow the GPU
 alone. Where it takes less, the GPU would have to take over from the host just before this size."""
@@ -100,11 +102,11 @@ def _contradicted(sizes: dict[int, Trial]) -> bool:
 def marginal_gain(sizes: dict[int, Trial], batch_size: int) -> tuple[float, float, float] | None:
     """Low, middle and high of d ln(samples/s) / d ln(batch) around a size, by the intervals.
 
-    Taken to the nearest larger size that ran at least 1.3 times as large, else from the nearest
+    Taken to the nearest larger size that ran at least `APART` times as large, else from the nearest
     smaller one. 1: a larger batch is free. 0: it buys nothing. Without intervals it has no ends.
     """
-    larger = [size for size in sizes if size >= batch_size * 1.3]
-    smaller = [size for size in sizes if size * 1.3 <= batch_size]
+    larger = [size for size in sizes if size >= batch_size * APART]
+    smaller = [size for size in sizes if size * APART <= batch_size]
     if larger:
         low, high = batch_size, min(larger)
     elif smaller:
@@ -175,17 +177,17 @@ def _hidden_by_a_gpu(sizes: dict[int, Trial], batch_size: int) -> float:
     if batch_size not in times:
         return 1.0
     own = times[batch_size]
-    larger = [size for size in times if size >= batch_size * 1.3]
+    larger = [size for size in times if size >= batch_size * APART]
     if larger:
         size = min(larger)
         slope = (times[size].high - own.low) / (size - batch_size)
         return max(1 - slope * batch_size / own.low, 0.0)
-    smaller = sorted(size for size in times if size * 1.3 <= batch_size)
+    smaller = sorted(size for size in times if size * APART <= batch_size)
     if not smaller:
         return 1.0
     last = smaller[-1]
     expected_s = times[last].high
-    if before := [size for size in smaller if size * 1.3 <= last]:
+    if before := [size for size in smaller if size * APART <= last]:
         slope = (times[last].high - times[before[-1]].low) / (last - before[-1])
         expected_s += max(slope, 0.0) * (batch_size - last)
     return 0.0 if own.median >= TAKEN_OVER * expected_s else 1.0
