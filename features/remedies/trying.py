@@ -29,7 +29,7 @@ from ...session.setup.target import choose_target
 from ...session.workers.failures import tool_failed
 from ...session.workers.restarts import Restarts
 from ...spread import ratio_of, spread_of
-from ...units import format_seconds
+from ...units import format_bytes, format_seconds
 from . import store
 from .catalogue import (
     ALL,
@@ -83,8 +83,6 @@ MAKES_ROOM = 0.97
 """A remedy that leaves less than this part of the peak makes room for a larger batch."""
 MOST_LARGER = 64
 """Sizes up to so many times the present one are tried with it."""
-FULL = 0.95
-"""Part of the memory up to which a larger size is expected to fit."""
 ROOM_FOR_TWO = 1.25
 """Memory for a second process beside the first: so many times its peak."""
 IN_FORCE_LATE = (
@@ -382,9 +380,9 @@ class Trying:
         rate = num * self._size / least_s
         return (
             f"{wanted} samples do not fit at once; {num} batches of {self._size} with one update "
-            f"take at least {format_seconds(least_s)}, at most {rate:.3g} samples/s: computed of "
-            f"the steps that were timed at {self._size}, not run; divide the loss by {num}, and "
-            "call step() and zero_grad() after the last of them"
+            f"take at least {format_seconds(least_s)}, at most {rate:.3g} samples/s: computed "
+            f"from the steps that were timed at {self._size}, not run; divide the loss by {num}, "
+            "and call step() and zero_grad() after the last of them"
         )
 
     def _say_what_is_not_tried(self, found: Sequence[Candidate]) -> None:
@@ -502,16 +500,28 @@ class Trying:
             raise Refused(f"batch {size} fits with it, and {NO_TIME} to compare it")
         self._display.note(f"trying {candidate.words} at batch {size}")
         measured = self._measured(settings, until_s, size=size)
-        return self._judged((candidate,), settings, measured, size=size)
+        judged = self._judged((candidate,), settings, measured, size=size)
+        if (judged.peak_bytes or 0) > self._room_bytes():
+            peak = format_bytes(judged.peak_bytes or 0)
+            raise Refused(
+                f"batch {size} ran with it, and its peak of {peak} leaves too little free"
+            )
+        return judged
+
+    def _room_bytes(self) -> float:
+        """Memory that a size may take: the capacity less the margin of the run."""
+        device = self._record.device
+        assert device is not None
+        return (1 - self._record.goal.margin) * device.capacity_bytes
 
     def _best_larger(self, process: Process, peak_bytes: int, until_s: float) -> int | None:
         """The fastest of the sizes that fit above the present one; `None` where none fits."""
         process.start(until_s)
         process.ask(Begin(), dict[str, Any], until_s)
         self._warm(process, until_s)
-        device, found = self._record.device, self._record.discovery
-        assert device is not None
+        found = self._record.discovery
         assert found is not None
+        room = self._room_bytes()
         most = found.primary.num_samples or MOST_LARGER * self._size
         size, rates = self._size, dict[int, float]()
         while 2 * size <= min(most, MOST_LARGER * self._size) and time.monotonic() < until_s:
@@ -522,10 +532,13 @@ class Trying:
                 )
             except Refused:
                 break
+            peak = (trial.memory.peak_bytes if trial.memory is not None else None) or peak_bytes
+            if peak > room:
+                break
             if trial.samples_per_s is not None:
                 rates[size] = trial.samples_per_s.median
-            peak = peak_bytes if trial.memory is None else trial.memory.peak_bytes or 0
-            if peak + 2 * (peak - peak_bytes) > FULL * device.capacity_bytes:
+            # A size twice as large adds twice what this one added.
+            if peak + 2 * (peak - peak_bytes) > room:
                 break
             peak_bytes = peak
         return max(rates, key=rates.__getitem__, default=None)
