@@ -688,11 +688,13 @@ class Trying:
         measured.setdefault("numbers", NO_NUMBERS)
         if outcome == "gain" and size is None:
             measured |= self._as_diff(what, known)
+        elif outcome == "gain":
+            measured["no_diff"] = "the size changes with it"
         change = " and ".join(each.words for each in what)
         code = tuple(line for each in what for line in each.remedy.code(known, each.settings))
         if size is not None:
             change += f" at batch {size}"
-            code += (f"batch_size = {size}  # in place of {self._size}",)
+            code += (f"DataLoader(..., batch_size={size})",)
         return TriedRemedy(
             name="+".join(each.remedy.name for each in what),
             change=change,
