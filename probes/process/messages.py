@@ -123,8 +123,8 @@ class Progress(Message, frozen=True, kw_only=True):
     """A sign of life.
 
     Attributes:
-        timed_until_s: `time.monotonic()` when the timed steps ended, the device waited for; with
-            the first message after them. All processes of a machine share that clock.
+        timed_until_s: `time.monotonic()` when the timed steps ended, the device waited for; then
+            it says nothing else. All processes of a machine share that clock.
     """
 
     phase: Phase

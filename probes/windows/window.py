@@ -59,6 +59,7 @@ class Window:
         flops: counts the operations of a step; `None` leaves that step out.
         inputs: looks at what steps of the warm-up train on; `None` leaves that out.
         agree: where ranks keep in step: waits for all and returns what the leading one decided.
+        timed: called when the timed steps are over and the device was waited for.
         clock: monotonic seconds.
     """
 
@@ -84,6 +85,7 @@ class Window:
         flops: Callable[[], FlopCounter] | None = None,
         inputs: ModelInputs | None = None,
         agree: Callable[[bool], bool] = bool,
+        timed: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.request = request
@@ -113,6 +115,7 @@ class Window:
         self._evidence = evidence
         self._reading: Reading | None = None
         self._agree = agree
+        self._are_timed = timed
         self._meter = meter
         if meter is not None:
             meter.begin()
@@ -318,6 +321,7 @@ class Window:
         if not self._agree(enough) and not late:
             return False
         self._device.synchronize()
+        self._are_timed()
         self._memory = self._device.read_memory()
         if self._counted.is_wanted and not late:
             self.phase = "counting"

@@ -175,6 +175,14 @@ class TrialTask:
             flops=self._flop_counter() if self._counts_flops else None,
             inputs=None if compiles() else ModelInputs(),
             agree=context.agree,
+            timed=self._timed,
+        )
+
+    def _timed(self) -> None:
+        """The steps to come are not timed: what is counted meanwhile would be wrong by them."""
+        size = self._request.batch_size
+        self._context.line.send(
+            Progress(phase="timing", batch_size=size, timed_until_s=time.monotonic())
         )
 
     @property
@@ -209,10 +217,7 @@ class TrialTask:
         )
 
     def _profiler(self) -> WindowProfiler:
-        """Made where the timed steps are over, before the profiler's own start takes its time."""
-        order, line = self._context.order, self._context.line
-        size = self._request.batch_size
-        line.send(Progress(phase="profiling", batch_size=size, timed_until_s=time.monotonic()))
+        order = self._context.order
         if order.lockstep is None:
             return self._trace()
         from ..distributed.lockstep import SteadyProfiler

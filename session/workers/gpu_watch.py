@@ -65,14 +65,14 @@ class GpuWatch:
         now = time.monotonic()
         if phase == "warming up" and self._warm_since_s is None:
             self._warm_since_s = now
-        if phase == "timing" and not self._open:
+        if timed_until_s is not None:
+            self._end(timed_until_s)
+        elif phase == "timing" and not self._open:
             warm_s = now - self._warm_since_s if self._warm_since_s is not None else 0.0
             self._since_s = now
             for entry in self._samplers:
                 entry.begin(steady_s=warm_s)
             self._open = True
-        elif phase == "profiling" or timed_until_s is not None:
-            self._end(timed_until_s)
 
     def into(self, trial: Trial, store: RunStore) -> Trial:
         """The trial with its counters; raw samples go to `samples.jsonl`."""

@@ -337,6 +337,8 @@ class WorkerPool:
     def _on_progress(self, progress: Progress) -> None:
         if self.watch is not None:
             self.watch.phase(progress.phase, progress.timed_until_s)
+        if progress.timed_until_s is not None:
+            return
         if progress.phase == "discovering":
             self._display.discovering(progress.num_steps)
         else:

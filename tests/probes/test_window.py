@@ -1,6 +1,7 @@
 """One trial, driven by a clock and a device on paper."""
 
 import pytest
+from batchadvisor.probes.windows.step_flops import Refused
 from batchadvisor.probes.windows.timed_steps import (
     MAX_CLEAN_SAMPLES,
     MAX_STEPS_A_SAMPLE,
@@ -291,6 +292,25 @@ class TestProfile:
         assert calls == ["memory", "start", "finish"]
         assert trial.profile.trace == "a.json"
         assert trial.step_s.num_samples == MIN_SAMPLES
+
+    @pytest.mark.parametrize("then", ["counted", "profiled", "over"])
+    def test_it_is_said_when_the_timed_steps_are_over(self, then):
+        """At once: energy that a driver counts until later holds what is no timed step."""
+        device, said = Device(), []
+        options = {
+            "counted": {"flops": lambda: Refused("not asked")},
+            "profiled": {"profiler": lambda: Profiler(device)},
+            "over": {},
+        }[then]
+        loop = Loop(
+            device=device,
+            timed=lambda: said.append((device.now, device.calls[-1], loop.window.num_steps)),
+            **options,
+        )
+        before = device.now
+        loop.run()
+        timed = loop.num_steps - {"counted": 1, "profiled": 2, "over": 0}[then]
+        assert said == [(pytest.approx(before + 0.1 * timed), "synchronize", MIN_SAMPLES)]
 
     def test_profiled_steps_are_not_timed(self):
         loop, _ = self.with_profiler()

@@ -52,9 +52,10 @@ def count(*_):
     step_s = median(first.elapsed_time(last) for first, last in tens) / 1e4
     truth = {
         "step_s": step_s,
-        "busy_pct": 100 * busy_s / steps / step_s,
-        "sm_pct": 100 * sm_s / steps / step_s,
-        "joules": idle_w * step_s + joules / steps,
+        "busy_s": busy_s / steps,
+        "sm_s": sm_s / steps,
+        "joules": joules / steps,  # beside what it takes when idle
+        "idle_w": idle_w,
     }
     sys.stdout.write(f"TRUTH {json.dumps(truth)}")
     sys.stdout.flush()

@@ -1,8 +1,5 @@
 """Two unlike cards: each is measured by itself, and a step is split so that both end together."""
 
-import json
-from pathlib import Path
-
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
@@ -10,18 +7,17 @@ from batchadvisor.records import DevicesRecord
 from batchadvisor.session.recording.store import read_record
 
 from ..splits import plan_of
+from .bare_loop import bare
 from .planted import Planted, card
 
 pytestmark = [pytest.mark.gpu_build, pytest.mark.alone]
-BARE = Path(__file__).with_name("bare.py")
 SIZES = (32, 64, 128)
 WAVES = {"fast": 100.0, "slow": 200.0}
 
 
 def bare_step_s(gpu, index, size):
     """Seconds of the script's step by itself on that card."""
-    said = gpu.run(BARE, "train.py", size, 10, 40, CUDA_VISIBLE_DEVICES=str(index))
-    return json.loads(said.partition("TRUTH ")[2])["step_s"]
+    return bare(gpu, size, CUDA_VISIBLE_DEVICES=str(index))["step_s"]
 
 
 def test_each_is_measured_and_a_step_is_split(machine, tmp_path):
