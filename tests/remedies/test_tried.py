@@ -101,3 +101,13 @@ def test_memory_that_is_kept_saves_its_page_faults(tmp_path):
     assert allocator["outcome"] == "gain"
     assert allocator["gain"]["low"] > 1.2
     assert allocator["code"][0].startswith("export MALLOC_")
+
+
+def test_batches_that_are_fetched_ahead_bridge_a_burst(tmp_path):
+    """A window counts whole here: by the median of its steps there would be no gain."""
+    (prefetch,) = of(tried("bursts", "prefetch", tmp_path, sizes="8"), "prefetch")
+    assert prefetch["outcome"] == "gain", prefetch
+    waits_s, step_s = 0.030 / 8, 0.015
+    assert prefetch["gain"]["high"] > 1.1
+    assert prefetch["gain"]["low"] < 1.05 * (step_s + waits_s) / step_s
+    assert "prefetch_factor=4" in prefetch["code"][0]

@@ -20,12 +20,19 @@ def nearest(moments, step_s):
     """
     steps = sorted(moment["step_s"] for moment in moments)
     between = min(max(step_s, steps[0]), steps[-1])
-    busy_s, sm_s, joules, idle_w = (
-        fmean(moment[key] for moment in moments) for key in ("busy_s", "sm_s", "joules", "idle_w")
-    )
-    return {
-        "step_s": between,
-        "busy_pct": 100 * busy_s / between,
-        "sm_pct": 100 * sm_s / between,
-        "joules": joules + idle_w * between,
-    }
+    joules, idle_w = (fmean(moment[key] for moment in moments) for key in ("joules", "idle_w"))
+    return {"step_s": between, "joules": joules + idle_w * between}
+
+
+def shares(moments, trial):
+    """What a profile says of the card, and what the card did in as many seconds: (share, truth).
+
+    A profile is of its own steps or, where profiling made them longer, of the timed ones; the
+    truth is the nearest between both.
+    """
+    steps_s = sorted((trial.profile.step_s, nearest(moments, trial.step_s.median)["step_s"]))
+    said = {"busy_s": trial.profile.busy_pct, "sm_s": trial.profile.sm_efficiency_pct}
+    for key, share in said.items():
+        done_s = fmean(moment[key] for moment in moments)
+        least, most = (100 * done_s / each for each in reversed(steps_s))
+        yield share, min(max(share, least), most)
