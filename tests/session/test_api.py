@@ -74,7 +74,7 @@ class TestProbe:
             batch_size=8,
             sizes=(8, 32),
             goal="throughput",
-            budget=8,
+            budget_s=8.0,
             profile=False,
             quiet=True,
         )
@@ -185,6 +185,7 @@ NOT_FOR_PYTHON = {
         ("engine", "gres", "slurm_options", "time_limit"), "jobs of a cluster start the command"
     ),
     "dry_run": "no record comes of it",
+    "tried": "remedies start the script anew, beside it as it is, after the answer",
     "gpus": "several devices leave several records",
     "nproc_per_node": "the launcher starts the command on each rank",
 }
