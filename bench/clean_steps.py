@@ -84,7 +84,7 @@ def _window(worker: Worker, size: int, ordinal: int) -> dict[str, Any]:
         min_time_s=MIN_TIME_S,
         time_limit_s=LIMIT_S,
     )
-    trial, _ = worker.run(order)
+    trial = worker.ask(order).trial
     if not isinstance(trial, Trial) or trial.step_s is None or trial.quality is None:
         raise WorkerGone("crashed", f"no step time: {trial.outcome} {trial.detail}")
     quality = trial.quality

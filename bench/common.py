@@ -303,7 +303,8 @@ class Bench:
                     min_sample_s=MIN_SAMPLE_S,
                     time_limit_s=time_limit_s,
                 )
-                trial, steps = worker.run(order)
+                result = worker.ask(order)
+                trial, steps = result.trial, result.steps
             except WorkerGone as gone:
                 row |= {"outcome": gone.outcome, "detail": gone.detail, "samples_per_s": None}
             else:
@@ -323,7 +324,7 @@ class Bench:
         with self.worker() as worker:
             worker.discover()
             order = RunTrial(request=request, ordinal=0, precision=0.0, time_limit_s=3600.0)
-            trial, _ = worker.run(order)
+            trial = worker.ask(order).trial
         assert trial.turns is not None
         return trial.turns
 

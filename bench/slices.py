@@ -138,7 +138,7 @@ class Slices:
         plan = TurnsPlan(sizes=(size,), num_steps=(CAPACITY,), num_warmup_steps=0)
         request = TrialRequest(batch_size=size, kind="turns", turns=plan)
         try:
-            worker.run(RunTrial(request=request, ordinal=0, precision=0.0, time_limit_s=0.0))
+            worker.ask(RunTrial(request=request, ordinal=0, precision=0.0, time_limit_s=0.0))
         except WorkerGone as gone:
             self._over = gone.detail
         except OSError:

@@ -121,7 +121,8 @@ class Alternation:
                     min_sample_s=MIN_SAMPLE_S,
                     time_limit_s=60.0,
                 )
-                trial, steps = worker.run(order)
+                result = worker.ask(order)
+                trial, steps = result.trial, result.steps
                 position += trial.num_warmup_steps
                 # The fetch before a window's first timed step still belongs to its warm-up.
                 inside += range(position + 1, position + len(steps))

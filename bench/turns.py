@@ -47,7 +47,7 @@ def measure(bench: Bench, sizes: tuple[int, ...], seconds: float, data: dict[str
                 order = RunTrial(
                     request=request, ordinal=ordinal, precision=0.0, time_limit_s=600.0
                 )
-                trial, _ = worker.run(order)
+                trial = worker.ask(order).trial
                 assert trial.turns is not None
                 part = data["lengths"][str(length)]
                 part["rows"] += trial.turns.step_s

@@ -83,6 +83,7 @@ def run(
     multiple_of: int = 1,
     margin: float = 0.05,
     tolerance: float = 0.05,
+    precision: float | None = None,
     keep_effective_batch: bool = False,
     worst_case: bool = False,
     profile: bool = True,
@@ -107,6 +108,8 @@ def run(
         setting: `NAME={batch_size}`: the number in the script that sets its size.
         budget_s: seconds for all trials.
         margin, tolerance: shares, 0..1.
+        precision: share of a step time within which its interval shall lie, 0..1; of the device
+            if not given.
         worst_case: begin every trial with the longest samples.
         profile_schedule: wait, warm-up and active steps of the profiled window; (0, 1, 3) if not
             given.
@@ -129,6 +132,7 @@ def run(
             "multiple_of": multiple_of,
             "margin": margin,
             "tolerance": tolerance,
+            "precision": precision,
             "keep_effective_batch": keep_effective_batch,
             "worst_case": worst_case,
             "profile": profile,
@@ -176,6 +180,7 @@ def probe(
     multiple_of: int = 1,
     margin: float = 0.05,
     tolerance: float = 0.05,
+    precision: float | None = None,
     profile: bool = True,
     profile_schedule: Sequence[int] | None = None,
     stacks: bool = False,
@@ -212,6 +217,7 @@ def probe(
             "multiple_of": multiple_of,
             "margin": margin,
             "tolerance": tolerance,
+            "precision": precision,
             "profile": profile,
         }
     )

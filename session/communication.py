@@ -11,7 +11,7 @@ from ..advisor.measured.distribution import sizes_to_pair
 from ..advisor.search.cost import end_s
 from ..errors import BatchAdvisorError
 from ..probes.process.endings import WorkerGone
-from ..probes.process.worker_like import PairsSteps
+from ..probes.process.orders import RunPairs
 from ..records import Communication
 from .display import Display
 from .recording.record_writer import RecordWriter
@@ -85,10 +85,8 @@ def _limit_s(workers: WorkerPool, writer: RecordWriter, *, num_sizes: int) -> fl
 def _pairs(workers: WorkerPool, size: int, limit_s: float) -> Communication:
     try:
         worker = workers.current or workers.start()
-        assert isinstance(worker, PairsSteps)
-        return Communication(
-            batch_size=size, micro_batches=1, ranks=worker.pairs_of_ranks(size, limit_s)
-        )
+        made = worker.ask(RunPairs(batch_size=size, time_limit_s=limit_s))
+        return Communication(batch_size=size, micro_batches=1, ranks=made.ranks)
     except (WorkerGone, BatchAdvisorError) as error:
         workers.end()
         reason = {"ranks": f"the paired steps failed: {error}"}

@@ -11,7 +11,7 @@ from ..advisor.measured.measurements import Measurements
 from ..advisor.search.cost import end_s
 from ..errors import BatchAdvisorError
 from ..probes.process.endings import NO_OPTIMIZER_STEP, WorkerGone
-from ..probes.process.worker_like import FakesSteps, RecordsMemory
+from ..probes.process.orders import RunFake, RunRecorded
 from ..probes.process.worker_listener import TimeOver
 from ..records import (
     ExplainedSize,
@@ -55,12 +55,13 @@ def record_step(workers: WorkerPool, writer: RecordWriter) -> MemoryAnalysis | N
     if recommended is None or device is None or device.kind != "cuda":
         return None
     left_s = end_s(record.goal.budget_s) - writer.search_s
-    if not isinstance(worker, RecordsMemory) or left_s < MIN_S:
+    if worker is None or not worker.takes(RunRecorded) or left_s < MIN_S:
         return None
     path = writer.store.folder.resolve() / SNAPSHOT
     try:
         until_s = time.monotonic() + min(MAX_EXPLAIN_S, left_s)
-        reason = worker.run_recorded(recommended.batch_size, path, until_s)
+        order = RunRecorded(batch_size=recommended.batch_size, path=str(path))
+        reason = worker.ask(order, until_s).reason
         if reason.startswith(NO_OPTIMIZER_STEP):
             workers.end()
         if reason:
@@ -178,7 +179,7 @@ def _explained(
         except BatchAdvisorError as error:
             return (), f"the script did not come to its loop again: {error.what.rstrip('.')}"
     worker = workers.current
-    if not isinstance(worker, FakesSteps):
+    if worker is None or not worker.takes(RunFake):
         return (), RANKS_NOT_FAKED
     on_gpu = record.device is not None and record.device.kind == "cuda"
     explained: list[ExplainedSize] = []
@@ -187,7 +188,8 @@ def _explained(
         trial = None
         if not reason:
             try:
-                result = worker.run_fake(size, Variant(), until_s, for_gpu=on_gpu)
+                order = RunFake(batch_size=size, variant=Variant(), for_gpu=on_gpu)
+                result = worker.ask(order, until_s)
                 trial, reason = result.trial, result.reason
             except TimeOver:
                 reason = NO_TIME_TO_EXPLAIN

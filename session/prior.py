@@ -16,7 +16,7 @@ from ..advisor.measured.sizes import largest_allowed
 from ..advisor.measured.step_law import floor_of, passes_of
 from ..advisor.search.prior_plan import next_fake_size
 from ..probes.process.endings import WorkerGone
-from ..probes.process.worker_like import FakesSteps
+from ..probes.process.orders import RunFake
 from ..probes.process.worker_listener import TimeOver
 from ..records import FakeTrial, MemoryPrior, RunRecord, Variant
 from ..units import format_seconds
@@ -64,7 +64,7 @@ def _why_not(workers: WorkerPool, record: RunRecord) -> str:
     if record.discovery.compiled:
         return COMPILED_NOT_FAKED
     setup_s, budget_s = record.discovery.setup_s, record.goal.budget_s
-    if not isinstance(workers.current, FakesSteps):
+    if workers.current is None or not workers.current.takes(RunFake):
         return "only the steps of a single process can be made on fake tensors"
     if setup_s > PRIOR_SHARE * budget_s:
         return (
@@ -76,7 +76,7 @@ def _why_not(workers: WorkerPool, record: RunRecord) -> str:
 
 def _by_fake_steps(workers: WorkerPool, record: RunRecord, display: Display) -> MemoryPrior:
     worker, discovery, device = workers.current, record.discovery, record.device
-    assert isinstance(worker, FakesSteps)
+    assert worker is not None
     assert discovery is not None
     assert device is not None
     measurements = Measurements.of(record)
@@ -89,7 +89,8 @@ def _by_fake_steps(workers: WorkerPool, record: RunRecord, display: Display) -> 
     while (size := next_fake_size(peaks, own, target, top, floor_bytes)) is not None:
         display.note(f"a step on fake tensors at batch {size}")
         try:
-            result = worker.run_fake(size, Variant(), until_s, for_gpu=on_gpu)
+            order = RunFake(batch_size=size, variant=Variant(), for_gpu=on_gpu)
+            result = worker.ask(order, until_s)
         except TimeOver:
             return MemoryPrior(
                 reason=f"steps on fake tensors took over {PRIOR_SHARE:.0%} of the budget"

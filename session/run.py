@@ -297,7 +297,8 @@ class Run:
         )
         since_s, since_cpu_s = time.monotonic(), time.process_time()
         self.workers.was_stopped()  # what happened before the trial
-        trial, steps = worker.run(order)
+        result = worker.ask(order)
+        trial, steps = result.trial, result.steps
         if self.workers.was_stopped():
             trial = with_stops(trial)
         if not self._options.traits.in_this_process:  # whose steps run in this very process

@@ -9,7 +9,8 @@ from ...advisor.measured.step_law import SMALLEST
 from ...errors import RunError, ScriptError
 from ...probes.process.endings import WorkerGone
 from ...probes.process.messages import FakeResult, Raised
-from ...probes.process.worker_like import FakesSteps
+from ...probes.process.orders import RunFake
+from ...probes.process.worker_like import WorkerLike
 from ...records import Discovery, FakeTrial, OpWork, Variant
 from ...session.display import Display
 from ...session.fake_failures import why_not_faked
@@ -56,7 +57,7 @@ class FakeLoop:
         self._workers = run.workers
         self._writer = run.writer
         self._display = display
-        self._worker: FakesSteps | None = None
+        self._worker: WorkerLike | None = None
         self._num_starts = 0
         self.blocks = ""
         self.eager = self.grouped = False
@@ -74,7 +75,7 @@ class FakeLoop:
         else:
             self._workers.start()
         worker = self._workers.current
-        if not isinstance(worker, FakesSteps):
+        if worker is None or not worker.takes(RunFake):
             raise RunError("a script that runs as several ranks is not estimated.", WHY_NOT)
         self._worker = worker
         discovery = self._writer.record.discovery
@@ -116,7 +117,7 @@ class FakeLoop:
             assert self._worker is not None
         self._display.note(f"a step on fake tensors at batch {size}, {variant.name}")
         try:
-            result = self._worker.run_fake(size, variant, for_gpu=True)
+            result = self._worker.ask(RunFake(batch_size=size, variant=variant, for_gpu=True))
         except WorkerGone as gone:
             self._worker = None
             raise CannotFakeError(why_not_faked(gone)) from None
@@ -133,7 +134,9 @@ class FakeLoop:
             return "a step before it failed"
         self._display.note("an evaluation on fake tensors")
         try:
-            result = self._worker.run_fake(size, Variant(), for_gpu=True, evaluation=True)
+            result = self._worker.ask(
+                RunFake(batch_size=size, variant=Variant(), for_gpu=True, evaluation=True)
+            )
         except WorkerGone as gone:
             self._worker = None
             return None if RAN_TO_ITS_END in gone.detail else why_not_faked(gone)

@@ -14,8 +14,8 @@ import msgspec
 from ...errors import BatchAdvisorError, RunError
 from ...probes.process.endings import WorkerGone
 from ...probes.process.messages import StepSample
-from ...probes.process.orders import Guest, RunTrial
-from ...probes.process.worker_like import HasGuest, WorkerLike
+from ...probes.process.orders import Ask, Guest, RunTrial
+from ...probes.process.worker_like import WorkerLike
 from ...records import Trial, TrialRequest
 from ...session.display import Display
 from ...session.recording.record_writer import RecordWriter
@@ -95,13 +95,18 @@ class ChangedWorkers(WorkerPool):
         return super()._environment() | dict(self._joining.settings.variables)
 
 
-def with_whole_rate(trial: Trial, steps: Sequence[StepSample]) -> Trial:
-    """The trial with the rate of all its steps together: few long ones have their part in it."""
+def as_a_whole(trial: Trial, steps: Sequence[StepSample]) -> Trial:
+    """The trial with means over all its steps: few long ones have their part in them."""
     spent_s = sum(each.step_s for each in steps)
     if spent_s <= 0:
         return trial
-    rate = sum(each.num_samples for each in steps) / spent_s
-    return msgspec.structs.replace(trial, samples_per_s=spread_of([rate]))
+    waited_s = sum(each.input_wait_s for each in steps)
+    return msgspec.structs.replace(
+        trial,
+        step_s=spread_of([spent_s / len(steps)]),
+        samples_per_s=spread_of([sum(each.num_samples for each in steps) / spent_s]),
+        input_wait_s=spread_of([waited_s / len(steps)]),
+    )
 
 
 class Process:
@@ -146,9 +151,9 @@ class Process:
             TimeOver: it took longer.
         """
         with self._awake() as worker:
-            if not isinstance(worker, HasGuest):
+            if not worker.takes(Ask):
                 raise Refused("this kind of process takes no questions")
-            answered = worker.ask(msgspec.json.encode(question).decode(), until_s)
+            answered = worker.ask(Ask(question=msgspec.json.encode(question).decode()), until_s)
         if answered.reason:
             raise Refused(answered.reason.removeprefix("ValueError: "))
         return msgspec.json.decode(answered.text, type=kind)
@@ -160,15 +165,18 @@ class Process:
         window_s: float,
         num_warmup: int,
         deadline_s: float,
+        until_s: float,
         whole: bool = False,
     ) -> Trial:
         """One window at a size.
 
         Args:
-            whole: its rate is that of all its steps together, in place of their median.
+            until_s: a step that still lasts at this moment is not waited for.
+            whole: its times are means over all its steps, in place of medians.
 
         Raises:
             Refused: the script ended in it, or the size did not arrive.
+            TimeOver: a step lasted for too long.
         """
         request = TrialRequest(
             batch_size=batch_size,
@@ -188,10 +196,11 @@ class Process:
         )
         self._num_trials += 1
         with self._awake() as worker:
-            trial, steps = worker.run(order)
+            result = worker.ask(order, until_s)
+        trial = result.trial
         if not trial.ran:
             raise Refused(trial.detail or trial.outcome, without_step=trial.outcome == "no_step")
-        return with_whole_rate(trial, steps) if whole else trial
+        return as_a_whole(trial, result.steps) if whole else trial
 
     def end(self) -> None:
         """Ends it, and removes its temporary files."""

@@ -78,6 +78,8 @@ BEYOND_BOUND = 1.1
 """A bound is measured too: a gain may surely exceed it by so much."""
 INPUT_MATTERS = 0.02
 """Share of a step from which on its wait for the loader is looked into."""
+STEP_END_S = 5.0
+"""A step that is under way as the time ends has so long to end; one that hangs never does."""
 NO_TIME = "no time was left"
 MAKES_ROOM = 0.97
 """A remedy that leaves less than this part of the peak makes room for a larger batch."""
@@ -264,7 +266,14 @@ class Trying:
         usual = self._process(Settings())
         self._start_s = usual.start(self._end_s)
         usual.ask(Begin(), dict[str, Any], self._end_s)
-        first = usual.timed(self._size, window_s=WINDOW_S, num_warmup=3, deadline_s=self._left_s())
+        first = usual.timed(
+            self._size,
+            window_s=WINDOW_S,
+            num_warmup=3,
+            whole=True,
+            deadline_s=self._left_s(),
+            until_s=self._end_s + STEP_END_S,
+        )
         if first.step_s is None:
             raise Refused("no step was timed")
         known_s = [each.step_s.median for each in self._record.trials
@@ -453,7 +462,7 @@ class Trying:
             return self._as_tried(what, "failed", reason=str(refused))
         except TimeOver:
             return self._as_tried(
-                what, "not tried", reason="the time was over before its process was ready"
+                what, "not tried", reason="the time was over before its steps could be timed"
             )
         return self._judged(what, settings, measured)
 
@@ -528,7 +537,11 @@ class Trying:
             size *= 2
             try:
                 trial = process.timed(
-                    size, window_s=WINDOW_S, num_warmup=1, deadline_s=until_s - time.monotonic()
+                    size,
+                    window_s=WINDOW_S,
+                    num_warmup=1,
+                    deadline_s=until_s - time.monotonic(),
+                    until_s=until_s + STEP_END_S,
                 )
             except Refused:
                 break
@@ -810,6 +823,7 @@ class Trying:
             window_s=WINDOW_S,
             num_warmup=3,
             deadline_s=max(1.0, until_s - time.monotonic()),
+            until_s=until_s + STEP_END_S,
         )
 
     def _window(self, process: Process, size: int) -> Trial:
@@ -822,6 +836,7 @@ class Trying:
             num_warmup=2,
             whole=self._whole,
             deadline_s=LATEST * window_s + 3 * self._step_s * size / self._size,
+            until_s=self._end_s + STEP_END_S,
         )
         self._turns_s.append(time.monotonic() - begun_s)
         return trial

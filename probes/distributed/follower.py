@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,8 +15,8 @@ from ...errors import RunError
 from ...records import FileTouched
 from ..process.channel import Channel, ChannelClosedError
 from ..process.endings import WorkerGone
-from ..process.messages import Progress
-from ..process.orders import Message, RunPairs, RunTrial
+from ..process.messages import Found, Message, Progress, Result
+from ..process.orders import Order
 from ..process.supervisor import Worker
 from ..process.worker_environment import Scratch, worker_environment
 from .group_worker import rank_environment
@@ -23,10 +24,7 @@ from .messages import (
     Bye,
     Done,
     End,
-    FoundThere,
     Gone,
-    PairsThere,
-    ResultThere,
     Spawn,
     dial_supervisor,
     to_follower,
@@ -117,33 +115,17 @@ class Follower:
         )
         self._start(lambda: self._found(worker))
 
-    def _do(self, message: RunTrial | RunPairs) -> None:
+    def _do(self, order: Order[Any]) -> None:
         worker = self._worker
         if worker is None:
             self._send(Gone(outcome="crashed", detail="its script is over"))
             return
         self._join()
-        if isinstance(message, RunPairs):
-            order = message
-            self._start(
-                lambda: PairsThere(pairs=worker.run_pairs(order.batch_size, order.time_limit_s))
-            )
-            return
-        trial = message
-        self._start(lambda: self._ran(worker, trial))
+        self._start(lambda: worker.ask(order))
 
     def _found(self, worker: Worker) -> Message:
         discovery, device = worker.discover()
-        return FoundThere(
-            discovery=discovery,
-            device=device,
-            parallelism=worker.parallelism,
-            versions=worker.versions,
-        )
-
-    def _ran(self, worker: Worker, order: RunTrial) -> Message:
-        trial, _ = worker.run(order)
-        return ResultThere(trial=trial)
+        return Found(discovery=discovery, device=device, parallelism=worker.parallelism)
 
     def _start(self, call: Callable[[], Message]) -> None:
         def task() -> None:
@@ -155,6 +137,8 @@ class Follower:
                     detail=gone.detail,
                     message=gone.message,  # type: ignore[arg-type]
                 )
+            if isinstance(answer, Result):  # of single steps only those of rank 0 are kept
+                answer = msgspec.structs.replace(answer, steps=())
             self._send(answer)
 
         self._task = threading.Thread(target=task, name="trial", daemon=True)

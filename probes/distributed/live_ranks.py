@@ -25,15 +25,13 @@ from ...records import (
     Distribution,
     FileTouched,
     RankInfo,
-    Trial,
     Versions,
 )
 from ..process.endings import WorkerGone
-from ..process.messages import StepSample
-from ..process.orders import RunTrial, WorkOrder
+from ..process.orders import AnswerT, Order, WorkOrder
 from ..worker.live import LocalWorker, RankFailedError
 from ..worker.parallelism import recognise
-from .merged_trial import merged
+from .merged_trial import of_all_ranks
 from .ranked_worker import cause_of, share_of, with_rank
 from .ranks import detect_rank
 
@@ -151,7 +149,7 @@ class Discover(msgspec.Struct, frozen=True):
 class Run(msgspec.Struct, frozen=True):
     """Run one size."""
 
-    order: RunTrial
+    order: Order[Any]
 
 
 class End(msgspec.Struct, frozen=True):
@@ -245,15 +243,21 @@ class LeadingWorker:
         discovery, device = found[0]
         return discovery, share_of(device, num)
 
-    def run(self, order: RunTrial) -> tuple[Trial, tuple[StepSample, ...]]:
+    def takes(self, kind: type[Order[Any]]) -> bool:
+        """What the worker of each rank takes."""
+        return self._worker.takes(kind)
+
+    def ask(self, order: Order[AnswerT], until_s: float | None = None) -> AnswerT:
         """Runs one size on all ranks.
+
+        Args:
+            until_s: means nothing here, as in `LocalWorker`.
 
         Raises:
             WorkerGone: one of them failed.
         """
         self._ranks.tell(Run(order))
-        parts = together(self._ranks, lambda: self._worker.run(order))
-        return merged([trial for trial, _ in parts]), parts[0][1]
+        return of_all_ranks(together(self._ranks, lambda: self._worker.ask(order, until_s)))
 
     def end(self) -> None:
         """Lets go of what the steps hold, on all ranks."""
@@ -288,8 +292,8 @@ def follow(ranks: LiveRanks, make_worker: Callable[[WorkOrder], LocalWorker]) ->
             if isinstance(order, Discover):
                 together(ranks, worker.discover)
             elif isinstance(order, Run):
-                run, trial = worker.run, order.order
-                together(ranks, lambda: run(trial))  # noqa: B023  called at once
+                ask, asked = worker.ask, order.order
+                together(ranks, lambda: ask(asked))  # noqa: B023  called at once
             else:
                 worker.end()
         except WorkerGone:

@@ -1,16 +1,35 @@
-"""One trial from the parts of all ranks."""
+"""One answer from those of all ranks; of a trial, one from its parts."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from operator import mul
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from ...records import RankTrial, Spread, TokenLengths, Tokens, Trial, Turns
 from ...spread import inverse
+from ..process.messages import Message, PairsResult, Result
+from ..process.orders import AnswerT
+
+
+def of_all_ranks(answers: Sequence[AnswerT]) -> AnswerT:
+    """The answer of a job to an order that each rank has answered.
+
+    Args:
+        answers: one a rank, in order. The single steps of a trial are those of rank 0.
+    """
+    answer: Message = answers[0]
+    if isinstance(answer, Result):
+        trials = [each.trial for each in answers if isinstance(each, Result)]
+        answer = msgspec.structs.replace(answer, trial=merged(trials))
+    if isinstance(answer, PairsResult):
+        ranks = (each.ranks for each in answers if isinstance(each, PairsResult))
+        answer = PairsResult(ranks=tuple(itertools.chain.from_iterable(ranks)))
+    return cast("AnswerT", answer)
 
 
 def merged(parts: Sequence[Trial]) -> Trial:

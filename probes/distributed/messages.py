@@ -1,6 +1,7 @@
 """Messages between the supervisors of several ranks, and from a child to the coordinator.
 
-JSON lines over one TCP connection a rank. The first line of every connection is a `Join` with the
+The orders of a worker and its answers to them, and a few of their own: JSON lines over one TCP
+connection a rank. The first line of every connection is a `Join` with the
 job's token; who does not know the token is not answered.
 """
 
@@ -12,19 +13,19 @@ from typing import Literal
 
 import msgspec
 
-from ...records import (
-    DeviceInfo,
-    Discovery,
-    FileTouched,
-    Outcome,
-    Parallelism,
-    RankPairs,
-    Trial,
-    Versions,
-)
+from ...records import FileTouched, Outcome
 from ..process.channel import Channel
-from ..process.messages import CannotSteer, Ended, Progress, Raised
-from ..process.orders import Lockstep, Message, RunPairs, RunTrial, WorkOrder
+from ..process.messages import (
+    CannotSteer,
+    Ended,
+    Found,
+    Message,
+    PairsResult,
+    Progress,
+    Raised,
+    Result,
+)
+from ..process.orders import Lockstep, RunPairs, RunTrial, WorkOrder
 
 CONNECT_S = 30.0
 MAX_FIRST_LINE = 4096
@@ -56,7 +57,7 @@ class Join(Message, frozen=True, kw_only=True):
 
 
 class Spawn(Message, frozen=True, kw_only=True):
-    """Start the script and bring it to its training loop; answered by `FoundThere` or `Gone`."""
+    """Start the script and bring it to its training loop; answered by `Found` or `Gone`."""
 
     order: WorkOrder
     master_address: str
@@ -74,27 +75,6 @@ class Bye(Message, frozen=True, kw_only=True):
     """All is over."""
 
 
-class FoundThere(Message, frozen=True, kw_only=True):
-    """The rank's script waits in its training loop."""
-
-    discovery: Discovery
-    device: DeviceInfo
-    parallelism: Parallelism | None = None
-    versions: Versions | None = None
-
-
-class ResultThere(Message, frozen=True, kw_only=True):
-    """The rank's part of a trial."""
-
-    trial: Trial
-
-
-class PairsThere(Message, frozen=True, kw_only=True):
-    """The rank's paired steps."""
-
-    pairs: RankPairs
-
-
 class Gone(Message, frozen=True, kw_only=True):
     """The rank's script is over; see endings.WorkerGone."""
 
@@ -110,7 +90,7 @@ class Done(Message, frozen=True, kw_only=True):
 
 
 ToFollower = Spawn | RunTrial | RunPairs | End | Bye
-FromFollower = FoundThere | ResultThere | PairsThere | Gone | Done | Progress
+FromFollower = Found | Result | PairsResult | Gone | Done | Progress
 
 to_follower: msgspec.json.Decoder[ToFollower] = msgspec.json.Decoder(ToFollower)
 from_follower: msgspec.json.Decoder[FromFollower] = msgspec.json.Decoder(FromFollower)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any, Protocol
+from typing import Protocol, cast
 
-from ...records import DeviceInfo, Discovery, FileTouched, Parallelism, RankPairs, Trial
+from ...records import FileTouched
 from ..process.channel import Channel, ChannelClosedError
 from ..process.endings import ENDED, WorkerGone
-from ..process.messages import Progress
-from ..process.orders import Message, RunPairs, RunTrial
+from ..process.messages import Found, Message, Progress
+from ..process.orders import AnswerT, Order
 from ..process.supervisor import Worker
 from .messages import (
     Bye,
     Done,
     End,
-    FoundThere,
     Gone,
     Join,
-    PairsThere,
-    ResultThere,
     Spawn,
     from_follower,
 )
@@ -31,25 +28,13 @@ SCRIPT_END_S = 15.0
 """Longest wait for a supervisor to end its script."""
 
 
-class Found:
-    """Discovery, device and parallelism of a rank, wherever it runs."""
-
-    def __init__(
-        self, discovery: Discovery, device: DeviceInfo, parallelism: Parallelism | None
-    ) -> None:
-        self.discovery = discovery
-        self.device = device
-        self.parallelism = parallelism
-
-
 class Link(Protocol):
     """One rank's script."""
 
     rank: int
 
     def discover(self) -> Found: ...
-    def run(self, order: RunTrial) -> tuple[Trial, Any]: ...
-    def run_pairs(self, order: RunPairs) -> RankPairs: ...
+    def ask(self, order: Order[AnswerT]) -> AnswerT: ...
     def kill(self) -> None: ...
     def end(self) -> list[FileTouched]: ...
 
@@ -63,15 +48,12 @@ class LocalLink:
 
     def discover(self) -> Found:
         """Waits for the training loop."""
-        return Found(*self.worker.discover(), self.worker.parallelism)
+        discovery, device = self.worker.discover()
+        return Found(discovery=discovery, device=device, parallelism=self.worker.parallelism)
 
-    def run(self, order: RunTrial) -> tuple[Trial, Any]:
-        """This rank's part of a trial."""
-        return self.worker.run(order)
-
-    def run_pairs(self, order: RunPairs) -> RankPairs:
-        """This rank's part of the paired steps."""
-        return self.worker.run_pairs(order.batch_size, order.time_limit_s)
+    def ask(self, order: Order[AnswerT]) -> AnswerT:
+        """Has this rank do its part of an order."""
+        return self.worker.ask(order)
 
     def kill(self) -> None:
         """Ends what is under way; whoever waits for it is told."""
@@ -109,22 +91,15 @@ class RemoteLink:
     def discover(self) -> Found:
         """Waits for the training loop there."""
         message = self._reply(self._setup_s)
-        assert isinstance(message, FoundThere)
-        return Found(message.discovery, message.device, message.parallelism)
+        assert isinstance(message, Found)
+        return message
 
-    def run(self, order: RunTrial) -> tuple[Trial, Any]:
-        """Runs that rank's part of a trial."""
+    def ask(self, order: Order[AnswerT]) -> AnswerT:
+        """Has that rank do its part of an order."""
         self._send(order)
         message = self._reply(self._silence_s)
-        assert isinstance(message, ResultThere)
-        return message.trial, ()
-
-    def run_pairs(self, order: RunPairs) -> RankPairs:
-        """Runs that rank's part of the paired steps."""
-        self._send(order)
-        message = self._reply(self._silence_s)
-        assert isinstance(message, PairsThere)
-        return message.pairs
+        assert order.is_answered_by(message)
+        return cast("AnswerT", message)
 
     def kill(self) -> None:
         """Asks for the end; `end` waits for it."""

@@ -2,7 +2,7 @@
 
 supervisor of rank 0 ── RankCoordinator ◄── one byte a step ── script of rank 0
      │      ▲                  ◄────────────────────── script of rank 1
- Spawn,     │ FoundThere, ResultThere, Gone                 ▲
+ Spawn,     │ Found, Result, Gone                           ▲
  RunTrial   ▼                                               │ pipes
      └── supervisor of rank 1 (follower.py) ────────────────┘
 """

@@ -17,15 +17,13 @@ from ...records import (
     FileTouched,
     Parallelism,
     RankInfo,
-    RankPairs,
-    Trial,
     Versions,
 )
 from ..process.endings import ENDED, WAITED, WorkerGone
-from ..process.messages import Raised, StepSample
-from ..process.orders import RunPairs, RunTrial, WorkOrder
-from .merged_trial import merged
-from .rank_channels import SCRIPT_END_S, Found, Link
+from ..process.messages import Found, Raised
+from ..process.orders import AnswerT, Order, RunPairs, RunTrial, WorkOrder
+from .merged_trial import of_all_ranks
+from .rank_channels import SCRIPT_END_S, Link
 from .ranks import Rank
 
 RANKS_GRACE_S = 3.0
@@ -139,23 +137,21 @@ class RankedWorker(ABC):
         first = loops[0]
         return first.discovery, self._shared(first.device)
 
-    def run(self, order: RunTrial) -> tuple[Trial, tuple[StepSample, ...]]:
-        """Runs one size on every rank.
+    def takes(self, kind: type[Order[Any]]) -> bool:
+        """What every rank can do its part of."""
+        return kind in (RunTrial, RunPairs)
+
+    def ask(self, order: Order[AnswerT], until_s: float | None = None) -> AnswerT:
+        """Gives an order to every rank; the answer is that of all.
+
+        Args:
+            until_s: means nothing here, as in `discover`.
 
         Raises:
             WorkerGone: a rank is over, and so are all.
         """
-        parts = self._all(lambda link: link.run(order))
-        return merged([trial for trial, _ in parts]), parts[0][1]
-
-    def pairs_of_ranks(self, batch_size: int, time_limit_s: float) -> tuple[RankPairs, ...]:
-        """Runs paired steps on every rank.
-
-        Raises:
-            WorkerGone: a rank is over, and so are all.
-        """
-        order = RunPairs(batch_size=batch_size, time_limit_s=time_limit_s)
-        return tuple(self._all(lambda link: link.run_pairs(order)))
+        del until_s
+        return of_all_ranks(self._all(lambda link: link.ask(order)))
 
     def end(self) -> None:
         """Ends the script on every rank; where Ctrl-C cuts it short, another call does the rest."""

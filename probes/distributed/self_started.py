@@ -12,17 +12,16 @@ from typing import Any
 
 import msgspec
 
-from ...records import DeviceInfo, Discovery, FileTouched, RankPairs, Trial
+from ...records import DeviceInfo, Discovery, FileTouched
 from ..process.channel import Channel, ChannelClosedError
 from ..process.endings import ENDED, NoRanks, WorkerGone, over
-from ..process.messages import CannotSteer, PairsResult, Progress, Result
-from ..process.messages import Found as FoundMessage
-from ..process.orders import GoOn, Lockstep, RunPairs, RunTrial
+from ..process.messages import CannotSteer, Found, Message, Progress
+from ..process.orders import AnswerT, GoOn, Lockstep, Order
 from ..process.supervisor import Worker
 from ..process.worker_listener import LastWords, Silence, WorkerListener
 from ..worker.run_script import is_idle
 from .messages import channel_over
-from .rank_channels import Found, Link, LocalLink
+from .rank_channels import Link, LocalLink
 from .rank_coordinator import RankCoordinator
 from .ranked_worker import RankedWorker
 from .ranks import SELF_STARTED, Rank
@@ -53,13 +52,13 @@ class AttachedLink:
     def trains(self) -> bool:
         """Waits for the training loop; false where the process ended well and trained nothing."""
         try:
-            message = self._hear(self.setup_s, FoundMessage)
+            message: Found = self._hear(self.setup_s, lambda heard: isinstance(heard, Found))
         except WorkerGone as gone:
             if not is_idle(gone.message):
                 raise
             self._outcome = gone
             return False
-        self._outcome = Found(message.discovery, message.device, message.parallelism)
+        self._outcome = message
         return True
 
     def discover(self) -> Found:
@@ -71,17 +70,11 @@ class AttachedLink:
         assert self._outcome is not None
         return self._outcome
 
-    def run(self, order: RunTrial) -> tuple[Trial, Any]:
-        """This rank's part of a trial."""
+    def ask(self, order: Order[AnswerT]) -> AnswerT:
+        """Has this rank do its part of an order."""
         self._send(order)
-        message = self._hear(self.silence_s, Result)
-        return message.trial, message.steps
-
-    def run_pairs(self, order: RunPairs) -> RankPairs:
-        """This rank's part of the paired steps."""
-        self._send(order)
-        pairs: RankPairs = self._hear(self.silence_s, PairsResult).pairs
-        return pairs
+        answer: AnswerT = self._hear(self.silence_s, order.is_answered_by)
+        return answer
 
     def kill(self) -> None:
         """Ends all ranks: they live and die with the process that started them."""
@@ -98,7 +91,7 @@ class AttachedLink:
             self._send(GoOn())
         self._channel.close()
 
-    def _send(self, message: RunTrial | RunPairs | GoOn) -> None:
+    def _send(self, message: Message) -> None:
         try:
             self._channel.send(message)
         except ChannelClosedError:
@@ -107,7 +100,7 @@ class AttachedLink:
     def _died(self) -> WorkerGone:
         return WorkerGone("crashed", ENDED if self._worker.ended else "its process died")
 
-    def _hear(self, timeout_s: float, kind: type) -> Any:
+    def _hear(self, timeout_s: float, is_awaited: Callable[[Message], bool]) -> Any:
         while True:
             try:
                 message = self.listener.next(timeout_s)
@@ -118,7 +111,7 @@ class AttachedLink:
                 raise WorkerGone("hung", detail) from None
             except LastWords as last:
                 raise over(last.message) from None
-            if isinstance(message, kind):
+            if is_awaited(message):
                 return message
 
 

@@ -11,7 +11,7 @@ import time
 
 import msgspec
 
-from .orders import Message
+from .messages import Message
 
 
 class ChannelClosedError(Exception):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ...records import Outcome
 from .faults import outcome_of_exit_code
-from .messages import CannotSteer, Ended, Raised
-from .orders import Message
+from .messages import CannotSteer, Ended, Message, Raised
 from .refusals import headline
 
 WAITED = "it waited for another rank"

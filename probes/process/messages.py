@@ -1,4 +1,7 @@
-"""Messages of a worker to its supervisor: JSON lines over an inherited pipe. Orders: orders.py."""
+"""Messages of a worker to its supervisor: JSON lines over an inherited pipe. Orders: orders.py.
+
+Ranks under supervisors of their own answer with the same messages over TCP.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,14 @@ from ...records import (
     Versions,
 )
 from ..devices.gpu_in_use import GpuInUse
-from .orders import Message
 
 Phase = Literal[
     "starting", "discovering", "warming up", "timing", "counting", "profiling", "fitting"
 ]
+
+
+class Message(msgspec.Struct, frozen=True, tag=True):
+    """Base of all messages."""
 
 
 class Ready(Message, frozen=True):
@@ -62,9 +68,9 @@ class Spawning(Message, frozen=True, kw_only=True):
 
 
 class PairsResult(Message, frozen=True, kw_only=True):
-    """The paired steps are made."""
+    """The paired steps are made, on each of these ranks."""
 
-    pairs: RankPairs
+    ranks: tuple[RankPairs, ...]
 
 
 class FakeResult(Message, frozen=True, kw_only=True):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar, get_args
+
 import msgspec
 
 from ...records import Door, DoorTraits, TrialRequest, Variant, traits_of
 from ..source.named_size import SizePlace
 from ..source.replaced import Replacement
+from .messages import Answered, FakeResult, Message, PairsResult, RecordedResult, Result
 
-
-class Message(msgspec.Struct, frozen=True, tag=True):
-    """Base of all messages."""
+AnswerT = TypeVar("AnswerT", bound=Message)
 
 
 class Lockstep(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +107,22 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         return traits_of(self.door)
 
 
-class RunTrial(Message, frozen=True, kw_only=True):
+class Order(Message, Generic[AnswerT], frozen=True):
+    """What a worker is asked, once its training loop is known; each kind has its kind of answer."""
+
+    @classmethod
+    def answer(cls) -> type[AnswerT]:
+        """The message that answers it."""
+        (base,) = cls.__orig_bases__  # type: ignore[attr-defined]
+        kind: type[AnswerT] = get_args(base)[0]
+        return kind
+
+    def is_answered_by(self, message: Message) -> bool:
+        """Whether a message is the answer to this very order."""
+        return isinstance(message, self.answer())
+
+
+class RunTrial(Order[Result], frozen=True, kw_only=True):
     """Run one size.
 
     Attributes:
@@ -129,8 +145,12 @@ class RunTrial(Message, frozen=True, kw_only=True):
     deadline_s: float | None = None
     left_out: str = ""
 
+    def is_answered_by(self, message: Message) -> bool:
+        """An order that was interrupted may still be answered when the next one was given."""
+        return isinstance(message, Result) and message.trial.ordinal == self.ordinal
 
-class RunPairs(Message, frozen=True, kw_only=True):
+
+class RunPairs(Order[PairsResult], frozen=True, kw_only=True):
     """Run steps with and without gradient synchronisation in turn.
 
     Attributes:
@@ -141,7 +161,7 @@ class RunPairs(Message, frozen=True, kw_only=True):
     time_limit_s: float
 
 
-class RunRecorded(Message, frozen=True, kw_only=True):
+class RunRecorded(Order[RecordedResult], frozen=True, kw_only=True):
     """Make some steps and have torch record the memory of the last, on CUDA.
 
     Attributes:
@@ -152,7 +172,7 @@ class RunRecorded(Message, frozen=True, kw_only=True):
     path: str
 
 
-class RunFake(Message, frozen=True, kw_only=True):
+class RunFake(Order[FakeResult], frozen=True, kw_only=True):
     """Make steps on fake tensors; only such orders can follow.
 
     Attributes:
@@ -167,7 +187,7 @@ class RunFake(Message, frozen=True, kw_only=True):
     evaluation: bool = False
 
 
-class Ask(Message, frozen=True, kw_only=True):
+class Ask(Order[Answered], frozen=True, kw_only=True):
     """A question to the guest of a process, between two steps; see `Guest`."""
 
     question: str

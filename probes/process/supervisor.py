@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...records import (
     DeviceInfo,
@@ -17,9 +17,6 @@ from ...records import (
     Distribution,
     FileTouched,
     Parallelism,
-    RankPairs,
-    Trial,
-    Variant,
     Versions,
 )
 from ..devices import host
@@ -29,21 +26,8 @@ from .channel import ChannelClosedError
 from .endings import ENDED, WAITED, RanksStarting, WorkerGone, over
 from .faults import outcome_of_exit
 from .interrupts import held_back
-from .messages import (
-    Answered,
-    CannotSteer,
-    Ended,
-    FakeResult,
-    Found,
-    PairsResult,
-    Progress,
-    Raised,
-    RecordedResult,
-    Result,
-    Spawning,
-    StepSample,
-)
-from .orders import Ask, Message, RunFake, RunPairs, RunRecorded, RunTrial, WorkOrder
+from .messages import CannotSteer, Ended, Found, Message, Progress, Raised, Spawning
+from .orders import AnswerT, Ask, Order, WorkOrder
 from .process_group import ProcessGroup
 from .worker_launch import Launched
 from .worker_listener import LastWords, Silence, WorkerListener
@@ -151,73 +135,28 @@ class Worker:
         self.in_use = message.in_use
         return message.discovery, message.device
 
-    def run(self, order: RunTrial) -> tuple[Trial, tuple[StepSample, ...]]:
-        """Runs one size.
+    def takes(self, kind: type[Order[Any]]) -> bool:
+        """Any order: the process has the whole script."""
+        del kind
+        return True
 
-        Raises:
-            WorkerGone: the process is over; the caller makes the trial's record from it.
-        """
-        self.send(order)
-        while True:
-            result = self._await((Result,), self._silence_s)
-            if result.trial.ordinal == order.ordinal:
-                return result.trial, result.steps
-
-    def run_pairs(self, batch_size: int, time_limit_s: float) -> RankPairs:
-        """Runs steps with and without gradient synchronisation in turn.
-
-        Raises:
-            WorkerGone: the process is over.
-        """
-        self.send(RunPairs(batch_size=batch_size, time_limit_s=time_limit_s))
-        return self._await((PairsResult,), self._silence_s).pairs
-
-    def run_recorded(self, batch_size: int, path: Path, until_s: float) -> str:
-        """Has torch record the memory of a real step into a file, on CUDA.
-
-        Returns:
-            Why it did not; empty if it did.
-
-        Raises:
-            TimeOver: it took longer than up to `until_s`, by `time.monotonic`.
-            WorkerGone: the process is over.
-        """
-        self.send(RunRecorded(batch_size=batch_size, path=str(path)))
-        return self._await((RecordedResult,), self._silence_s, until_s).reason
-
-    def run_fake(
-        self,
-        batch_size: int,
-        variant: Variant,
-        until_s: float | None = None,
-        *,
-        for_gpu: bool,
-        evaluation: bool = False,
-    ) -> FakeResult:
-        """Makes steps on fake tensors, or says why it cannot.
+    def ask(self, order: Order[AnswerT], until_s: float | None = None) -> AnswerT:
+        """Gives an order, and waits for its answer.
 
         Args:
-            for_gpu: they stand for those of a GPU.
-            evaluation: also what the script does after its epoch; the last that can be asked.
+            until_s: no longer than up to this moment, by `time.monotonic`.
 
         Raises:
-            TimeOver: they took longer than up to `until_s`, by `time.monotonic`.
+            TimeOver: that moment came first.
             WorkerGone: the process is over.
         """
-        self.send(
-            RunFake(batch_size=batch_size, variant=variant, for_gpu=for_gpu, evaluation=evaluation)
-        )
-        return self._await((FakeResult,), self._silence_s, until_s)
-
-    def ask(self, question: str, until_s: float | None = None) -> Answered:
-        """Asks the guest of the process, between two steps.
-
-        Raises:
-            TimeOver: it took longer than up to `until_s`, by `time.monotonic`.
-            WorkerGone: the process is over.
-        """
-        self.send(Ask(question=question))
-        return self._await((Answered,), self._setup_s, until_s)
+        self.send(order)
+        # A guest may compile for minutes, and says nothing meanwhile.
+        silence_s = self._setup_s if isinstance(order, Ask) else self._silence_s
+        while True:
+            message = self._await((order.answer(),), silence_s, until_s)
+            if order.is_answered_by(message):
+                return message
 
     @property
     def ended(self) -> bool:

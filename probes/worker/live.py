@@ -1,7 +1,8 @@
 """A declared workload in this very process: for notebooks, where the step is a live function.
 
-Stands in for `supervisor.Worker`. There is no second process, so a crash or a kill takes this one
-along; what raises is caught, and after memory was refused the caches are emptied.
+Stands in for `supervisor.Worker`, and for the script that waits in its loop: a trial is the same
+task as there. There is no second process, so a crash or a kill takes this one along; what raises is
+caught, and after memory was refused the caches are emptied.
 """
 
 from __future__ import annotations
@@ -11,38 +12,33 @@ import os
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 import torch
 
-from ...records import DeviceInfo, Discovery, FileTouched, Trial, TrialRequest
+from ...records import DeviceInfo, Discovery, FileTouched, InputSize, LengthChoice, Trial
 from ..devices import host
-from ..devices.device_probe import DeviceProbe
-from ..devices.neighbours import Surroundings
 from ..devices.outside import Outside
 from ..devices.torch_devices import limited_process_memory, probe_for
 from ..doors.declared import Workload, WorkloadError
 from ..doors.optimizers import optimizer_info
+from ..doors.protocols import Aside, BatchSubstitute, Evaluation, FoundLoop, StepListener
 from ..doors.step_on_batches import Arrival, StepOnBatches
 from ..doors.workload import device_in_use, discovery_of
-from ..loader.compiled_modules import compiles
 from ..loader.model_inputs import AS_ASKED, ModelInputs
 from ..loader.norm_inputs import NormInputs
 from ..process.endings import ENDED, WorkerGone, over
 from ..process.faults import largest_tensor, refusal_in, script_traceback
-from ..process.messages import CannotSteer, Progress, Raised, StepSample
-from ..process.orders import RunTrial, WorkOrder
-from ..windows.interleaved_window import TurnsWindow
+from ..process.messages import CannotSteer, Message, Progress, Raised, Result
+from ..process.orders import AnswerT, Order, RunTrial, WorkOrder
 from ..windows.optimizer_hooks import listen
-from ..windows.protocols import TrialWindow, WindowProfiler
-from ..windows.step_evidence import EvidenceReader
-from ..windows.window import Window
 from .parallelism import ddp_modules
-from .signs_of_life import SignsOfLife
-from .trial_checks import check_tail, with_causes
-from .trial_task import trace_profiler
+from .supervisor_line import SupervisorLine
+from .task import Boundary, TaskContext
+from .trial_task import TrialTask
 from .versions import versions
 
 DISCOVERY_STEPS = 2
@@ -78,8 +74,121 @@ class Ranks(Protocol):
         """Tells those that wait in `agree` that this rank does not go on."""
 
 
+class LiveDoor:
+    """Makes steps of the sizes that are asked for, each size prepared before its first trial.
+
+    Args:
+        workload: what was declared.
+        step: the object that it was made of.
+        ranks: that run it together.
+
+    Attributes:
+        proof: how it is known that a size arrives, where the batches do not say it.
+        trained: parameters that its optimizers step, once they are known.
+    """
+
+    meter: None = None
+
+    def __init__(self, workload: Workload, step: Any, ranks: Ranks | None) -> None:
+        self.proof = AS_ASKED
+        self.trained: list[torch.Tensor] = []
+        self._workload = workload
+        self._on_batches = step if isinstance(step, StepOnBatches) else None
+        self._ranks = ranks
+        self._steps_of: dict[int, Callable[[], Any]] = {}
+        self._step: Callable[[], Any] | None = None
+        self._size = 0
+
+    def prepare(self, sizes: tuple[int, ...]) -> None:
+        """Makes the steps of these sizes ready, and lets go of all others first."""
+        self._step = None
+        for size in self._steps_of.keys() - set(sizes):
+            del self._steps_of[size]
+        for size in sorted(sizes):
+            if size not in self._steps_of:
+                self._steps_of[size] = self._workload.prepared(size)
+                self.ask(size)
+                self._step_alone()
+        self.ask(sizes[0])
+
+    def ready(self) -> None:
+        """A step comes next: its batch is made now, where that is no part of a step."""
+        if self._on_batches is not None:
+            self._on_batches.ready()
+
+    def make_step(self) -> Arrival:
+        """Makes it; returns what it trained on."""
+        assert self._step is not None
+        self._step()
+        if self._on_batches is None:
+            return Arrival(self._size, self.proof, 0.0)
+        came = self._on_batches.arrival
+        return came if came.num_samples is not None else came._replace(num_samples=self._size)
+
+    def close(self) -> None:
+        """Lets go of the steps and of what they held."""
+        self._step = None
+        self._steps_of.clear()
+        if self._on_batches is not None:
+            self._on_batches.batches.close()
+
+    # asked by a trial ------------------------------------------------------------------------
+
+    def report_to(self, listener: StepListener) -> None:
+        """Nothing runs on by itself here, so that nobody needs to listen."""
+
+    def ask(self, batch_size: int, length: LengthChoice = "") -> None:  # noqa: ARG002
+        """The next steps have this size, which was prepared."""
+        self._step, self._size = self._steps_of[batch_size], batch_size
+        if self._on_batches is not None:
+            self._on_batches.batches.ask(batch_size)
+
+    def resize(self, batch_size: int) -> None:
+        """As `ask`."""
+        self.ask(batch_size)
+
+    def inputs(self) -> InputSize | None:
+        """Not read: the batches are the user's own."""
+        return None
+
+    def parameters(self) -> list[torch.Tensor]:
+        """Those that its optimizers step."""
+        return self.trained
+
+    def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:  # noqa: ARG002
+        """The batches are the user's own."""
+        return False
+
+    def end_epoch(self, evaluation: Evaluation) -> bool:  # noqa: ARG002
+        """See `Door`."""
+        return False
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _step_alone(self) -> None:
+        """Where DDP joins the ranks, the first step of a size runs without its synchronisation.
+
+        A rank that runs out of memory would else leave the others waiting inside it. A static
+        graph has to see its first step whole.
+        """
+        if self._ranks is None:
+            return
+        joined = [module for module in ddp_modules() if not getattr(module, "static_graph", False)]
+        before = [module.require_backward_grad_sync for module in joined]
+        for module in joined:
+            module.require_backward_grad_sync = False
+        try:
+            if joined:
+                self.ready()
+                self.make_step()
+        finally:
+            for module, syncs in zip(joined, before, strict=True):
+                module.require_backward_grad_sync = syncs
+        self._ranks.agree(True)
+
+
 class LocalWorker:
-    """Runs the sizes of one workload.
+    """Runs the sizes of one workload, as `TrialTask` does in a script.
 
     Args:
         step: as in doors/declared.py, or a `StepOnBatches`.
@@ -119,21 +228,15 @@ class LocalWorker:
         self._ranks = ranks
         self._agree: Callable[[bool], bool] = bool if ranks is None else ranks.agree
         self._on_batches = step if isinstance(step, StepOnBatches) else None
-        self._steps_of: dict[int, Callable[[], Any]] = {}
-        self._step: Callable[[], Any] | None = None
-        self._size = 0
+        self._door: LiveDoor | None = None
+        self._context: TaskContext | None = None
+        self._line = SupervisorLine(self, order.silence_s, tuple)
+        self._answer: Result | None = None
         self._largest = 0
-        self._device: DeviceProbe | None = None
-        self._device_type = "cpu"
-        self._proof = AS_ASKED
-        self._parameters: list[torch.Tensor] = []
-        self._workload: Workload | None = None
-        self._signs = SignsOfLife(order.silence_s)
-        self._outside = Outside()
 
     def parameters(self) -> list[torch.Tensor]:
         """Those that its optimizers step, once it was discovered."""
-        return self._parameters
+        return [] if self._door is None else self._door.parameters()
 
     def was_stopped(self) -> bool:
         """False: who stops this process stops us as well."""
@@ -152,7 +255,7 @@ class LocalWorker:
         started_s = time.monotonic()
         try:
             batch_size, num_samples = self._own
-            self._workload = workload = Workload(
+            workload = Workload(
                 self._declared, self.order.script, batch_size=batch_size, num_samples=num_samples
             )
             found = self._discover(workload, started_s)
@@ -172,167 +275,83 @@ class LocalWorker:
             return found
         raise gone
 
-    def run(self, order: RunTrial) -> tuple[Trial, tuple[StepSample, ...]]:
+    def takes(self, kind: type[Order[Any]]) -> bool:
+        """Trials alone: nothing else is known of a function."""
+        return kind is RunTrial
+
+    def ask(self, order: Order[AnswerT], until_s: float | None = None) -> AnswerT:
         """Runs one size.
+
+        Args:
+            until_s: means nothing here, as in `discover`.
 
         Raises:
             WorkerGone: the step raised.
         """
-        assert self._device is not None
+        del until_s
+        assert isinstance(order, RunTrial)
+        assert self._context is not None
         request = order.request
-        window: TrialWindow | None = None
-        surroundings = Surroundings(torch.get_num_threads()) if self._ranks is None else None
-        evidence = EvidenceReader(
-            throttled=host.throttle_files(), outside_cores=self._outside.cores
-        )
+        task = TrialTask(order, self._context, None, shrinks=request.batch_size < self._largest)
         try:
             with limited_process_memory(self._memory_bytes()):
-                self._prepare(request.turns.sizes if request.turns else (request.batch_size,))
-                window = self._window(order, evidence)
-                self._largest = max(self._largest, request.batch_size)
-                self._steps(window)
+                self._steps(task, request.turns.sizes if request.turns else (request.batch_size,))
             self._agree(True)
         except KeyboardInterrupt:
-            self._abandon(window)
+            task.abandon()
             self._tell_of_failure()
             raise
         except RankFailedError:
-            self._abandon(window)
+            task.abandon()
             gone = self._ended_with_others()
         except Exception as error:  # noqa: BLE001
-            self._abandon(window)
+            task.abandon()
             gone = self._gone(error)
         else:
-            trial = window.result(order.ordinal, self.order.worker)
-            if request.kind == "timed" and surroundings is not None:
-                trial = with_causes(trial, surroundings.causes())
-            if request.purpose == "tail":
-                trial = msgspec.structs.replace(trial, tail=check_tail(trial, self._parameters))
-            return self._without_input(trial), window.samples()
-        finally:
-            evidence.close()
+            assert self._answer is not None
+            trial = self._without_tokens(self._answer.trial)
+            return cast("AnswerT", msgspec.structs.replace(self._answer, trial=trial))
         raise gone
 
     def end(self) -> None:
         """Lets go of the steps and of what they held."""
-        self._step = None
-        self._steps_of.clear()
-        if self._on_batches is not None:
-            self._on_batches.batches.close()
+        if self._door is not None:
+            self._door.close()
         gc.collect()
         if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.empty_cache()
 
+    # the other end of the trial's line --------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        """What a trial tells: there is no other process to tell it to."""
+        if isinstance(message, Progress):
+            self._on_progress(message)
+        elif isinstance(message, Result):
+            self._answer = message
+
+    def receive_line(self) -> bytes | None:
+        """Orders come as calls."""
+        return None
+
     # inside ----------------------------------------------------------------------------------
 
-    def _window(self, order: RunTrial, evidence: EvidenceReader) -> TrialWindow:
-        assert self._device is not None
-        request, ordinal = order.request, order.ordinal
-        num_workers = self._num_workers()
-        if request.turns is not None:
-            window = TurnsWindow(
-                request,
-                self._device,
-                seed=ordinal,
-                time_limit_s=order.time_limit_s,
-                deadline_s=order.deadline_s,
-                evidence=evidence,
-                asynchronous=self._device_type != "cpu",
-                num_ahead=0,
-                num_workers=num_workers,
-                meter=None,
-                agree=self._agree,
-            )
-            self._take_up(window.size)
-            return window
-        return Window(
-            request,
-            self._device,
-            profiler=(lambda: self._profiler(request, ordinal)) if request.profile else None,
-            precision=order.precision,
-            min_sample_s=order.min_sample_s,
-            min_time_s=order.min_time_s,
-            brief=order.brief,
-            time_limit_s=order.time_limit_s,
-            deadline_s=order.deadline_s,
-            evidence=evidence,
-            asynchronous=self._device_type != "cpu",
-            shrinks=request.batch_size < self._largest,
-            num_workers=num_workers,
-            inputs=None if compiles() else ModelInputs(),
-            agree=self._agree,
-        )
-
-    def _steps(self, window: TrialWindow) -> None:
-        self._ready()
-        window.resume()
-        while True:
-            self._make_step()
-            came = Arrival(self._size, self._proof, 0.0)
-            if self._on_batches is not None:
-                came = self._on_batches.arrival
-            num = self._size if came.num_samples is None else came.num_samples
-            window.arrived(num, came.proof, came.wait_s, primary=True)
-            if window.boundary():
-                return
-            self._progress(window)
-            if window.size != self._size:
-                self._take_up(window.size)
-            self._ready()
-            window.resume()
-
-    def _make_step(self) -> None:
-        assert self._step is not None
-        self._step()
-
-    def _ready(self) -> None:
-        if self._on_batches is not None:
-            self._on_batches.ready()
-
-    def _prepare(self, sizes: tuple[int, ...]) -> None:
-        """Makes the steps of these sizes ready, and lets go of all others first."""
-        assert self._workload is not None
-        self._step = None
-        for size in self._steps_of.keys() - set(sizes):
-            del self._steps_of[size]
-        for size in sorted(sizes):
-            if size not in self._steps_of:
-                self._steps_of[size] = self._workload.prepared(size)
-                self._take_up(size)
-                self._step_alone()
-        self._take_up(sizes[0])
-
-    def _take_up(self, size: int) -> None:
-        """The next steps have this size."""
-        self._step, self._size = self._steps_of[size], size
-        if self._on_batches is not None:
-            self._on_batches.batches.ask(size)
-
-    def _step_alone(self) -> None:
-        """Where DDP joins the ranks, the first step of a size runs without its synchronisation.
-
-        A rank that runs out of memory would else leave the others waiting inside it. A static
-        graph has to see its first step whole.
-        """
-        if self._ranks is None:
-            return
-        joined = [module for module in ddp_modules() if not getattr(module, "static_graph", False)]
-        before = [module.require_backward_grad_sync for module in joined]
-        for module in joined:
-            module.require_backward_grad_sync = False
-        try:
-            if joined:
-                self._ready()
-                self._make_step()
-        finally:
-            for module, syncs in zip(joined, before, strict=True):
-                module.require_backward_grad_sync = syncs
-        self._agree(True)
+    def _steps(self, task: TrialTask, sizes: tuple[int, ...]) -> None:
+        assert self._door is not None
+        self._door.prepare(sizes)
+        self._largest = max(self._largest, *sizes)
+        task.begin()
+        over = False
+        while not over:
+            came = self._door.make_step()
+            task.arrived(came.num_samples, came.proof, came.wait_s, primary=True)
+            over = task.boundary(Boundary(num_batches=1, num_steps=1))
 
     def _memory_bytes(self) -> int | None:
         """What the kernel shall allow this process while steps of the user's batches run on a CPU:
         better a refused allocation than a killed training."""
-        if self._on_batches is None or self._device_type != "cpu":
+        context = self._context
+        if self._on_batches is None or context is None or context.is_asynchronous:
             return None
         resident, left = host.status_bytes("VmRSS"), host.available_bytes()
         limits = [self.order.memory_limit_bytes]
@@ -340,10 +359,6 @@ class LocalWorker:
             num = 1 if self._ranks is None else self._ranks.num_here
             limits.append(resident + left[0] // num)
         return min((limit for limit in limits if limit is not None), default=None)
-
-    def _abandon(self, window: TrialWindow | None) -> None:
-        if isinstance(window, Window):  # sizes in turn start nothing that runs on
-            window.abandon()
 
     def _tell_of_failure(self) -> None:
         if self._ranks is not None:
@@ -363,11 +378,12 @@ class LocalWorker:
         step_s = 0.0
         try:
             size = min(workload.batch_size, self.order.batch_cap or workload.batch_size)
-            self._prepare((size,))
+            door = self._door = LiveDoor(workload, self._declared, self._ranks)
+            door.prepare((size,))
             for number in range(DISCOVERY_STEPS):
-                self._ready()
+                door.ready()
                 before_s = time.monotonic()
-                self._make_step()
+                door.make_step()
                 step_s = time.monotonic() - before_s
                 self._on_progress(Progress(phase="discovering", num_steps=number + 1))
                 if not number:
@@ -376,17 +392,14 @@ class LocalWorker:
             steps.remove()
             inputs.stop()
             norms.stop()
-        self._proof = "shape" if inputs.lead == size else AS_ASKED
-        parameters = [
+        door.proof = "shape" if inputs.lead == size else AS_ASKED
+        parameters = door.trained = [
             parameter
             for optimizer in optimizers.values()
             for group in optimizer.param_groups
             for parameter in group["params"]
         ]
-        self._parameters = parameters
         device = parameters[0].device if parameters else device_in_use()
-        self._device = probe_for(device, self.order.memory_limit_bytes)
-        self._device_type = device.type
         self._check_device(device)
         discovery = discovery_of(
             workload,
@@ -400,14 +413,28 @@ class LocalWorker:
             native_step_s=step_s,
             door="live",
         )
-        if self._on_batches is not None:
-            unknown = self._on_batches.why_own_unknown
+        on_batches = self._on_batches
+        if on_batches is not None:
+            unknown = on_batches.why_own_unknown
             discovery = msgspec.structs.replace(
                 discovery,
-                loaders=(self._on_batches.info(),),
+                loaders=(on_batches.info(),),
                 unavailable=discovery.unavailable | ({"own_size": unknown} if unknown else {}),
             )
-        return discovery, self._device.info()
+        probe = probe_for(device, self.order.memory_limit_bytes)
+        no_input = _NO_LOADER if on_batches is None else on_batches.batches.why_no_wait
+        self._context = TaskContext(
+            order=self.order,
+            door=door,
+            loop=FoundLoop(discovery=discovery, device=device, no_input=no_input),
+            device=probe,
+            line=self._line,
+            outside=Outside(),
+            agree=self._agree,
+            rank=None if self._ranks is None else 0 if self._ranks.leads else 1,
+            before_step=door.ready,
+        )
+        return discovery, probe.info()
 
     def _check_device(self, device: torch.device) -> None:
         """Fails where the user named another device than the one that is trained on."""
@@ -432,38 +459,9 @@ class LocalWorker:
         self.end()
         return over(message)
 
-    def _profiler(self, request: TrialRequest, ordinal: int) -> WindowProfiler:
-        if self._ranks is None:
-            return trace_profiler(self.order, request, ordinal, self._device_type)
-        from ..distributed.lockstep import SteadyProfiler
-
-        trace = trace_profiler(self.order, request, ordinal, self._device_type)
-        num_steps = sum(self.order.profile_schedule)
-        return SteadyProfiler(trace if self._ranks.leads else None, num_steps)
-
-    def _progress(self, window: TrialWindow) -> None:
-        if not self._signs.due(window.phase):
-            return
-        self._on_progress(
-            Progress(
-                phase=window.phase,
-                batch_size=self._size,
-                num_steps=window.num_steps,
-                step_s=window.last_step_s,
-            )
-        )
-
-    def _num_workers(self) -> int:
-        return 0 if self._on_batches is None else self._on_batches.info().num_workers
-
-    def _without_input(self, trial: Trial) -> Trial:
-        """The trial without what its batches cannot tell."""
-        on_batches = self._on_batches
-        why = _NO_LOADER if on_batches is None else on_batches.batches.why_no_wait
-        reasons = {**trial.unavailable}
-        if trial.kind == "timed":
-            reasons["tokens"] = _NO_LOADER if on_batches is None else _NOT_COUNTED
-        if why:
-            reasons["input_wait_s"] = why
-            trial = msgspec.structs.replace(trial, input_wait_s=None)
-        return msgspec.structs.replace(trial, unavailable=reasons)
+    def _without_tokens(self, trial: Trial) -> Trial:
+        """The trial with the reason why its batches cannot tell of tokens."""
+        if trial.kind != "timed":
+            return trial
+        why = _NO_LOADER if self._on_batches is None else _NOT_COUNTED
+        return msgspec.structs.replace(trial, unavailable={**trial.unavailable, "tokens": why})

@@ -66,7 +66,7 @@ class PairTask:
         pairs, line = self._pairs, self._context.line
         assert pairs is not None
         if pairs.boundary(boundary.parts):
-            line.send(PairsResult(pairs=pairs.result()))
+            line.send(PairsResult(ranks=(pairs.result(),)))
             return True
         if not pairs.is_within:
             line.show("timing", num_steps=pairs.num_steps)

@@ -1,17 +1,24 @@
-"""The line from the script's process to the supervisor. Where it is cut, the process ends."""
+"""The line from the script to the supervisor. Where it is cut, the script's process ends."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ...records import FileTouched
-from ..process.channel import Channel, ChannelClosedError
-from ..process.messages import Phase, Progress, Touched
+from ..process.channel import ChannelClosedError
+from ..process.messages import Message, Phase, Progress, Touched
 from ..process.orders import decode_to_worker
 from .signs_of_life import SignsOfLife
+
+
+class LineEnd(Protocol):
+    """What carries the messages: pipes, or nothing where both sides are in one process."""
+
+    def send(self, message: Message) -> None: ...
+    def receive_line(self) -> bytes | None: ...
 
 
 class SupervisorLine:
@@ -24,7 +31,7 @@ class SupervisorLine:
     """
 
     def __init__(
-        self, channel: Channel, silence_s: float, touched: Callable[[], tuple[FileTouched, ...]]
+        self, channel: LineEnd, silence_s: float, touched: Callable[[], tuple[FileTouched, ...]]
     ) -> None:
         self._channel = channel
         self._touched = touched

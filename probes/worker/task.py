@@ -30,7 +30,10 @@ class TaskContext:
         line: to the supervisor.
         agree: where ranks keep in step: waits for all and returns what the leading one decided.
         meeting: the same in two parts; `None` for one rank.
+        rank: of this process, where several keep in step; `None` where it is alone.
         outside: tells how many cores processes outside the run use.
+        ours: processes whose children are no strangers either.
+        before_step: does what is no part of a training's step, before each.
     """
 
     order: WorkOrder
@@ -41,6 +44,9 @@ class TaskContext:
     outside: Outside
     agree: Callable[[bool], bool] = bool
     meeting: Agreement | None = None
+    rank: int | None = None
+    ours: tuple[int, ...] = ()
+    before_step: Callable[[], None] = lambda: None
 
     @property
     def is_asynchronous(self) -> bool:

@@ -82,7 +82,8 @@ class TrialRunner:
         self._fake_steps: FakeSteps | None = None
         self._kept: list[Kept] = []
         self._kept_steps = KeptSteps()
-        self._outside = Outside((os.getppid(),))  # all that the supervisor started is ours
+        self._ours = (os.getppid(),)  # all that the supervisor started
+        self._outside = Outside(self._ours)
         self._num_batches = 0
         self._largest_so_far = 0
         door.report_to(self)
@@ -227,6 +228,8 @@ class TrialRunner:
             device=self._device,
             line=self._line,
             outside=self._outside,
+            ours=self._ours,
+            rank=None if self._order.lockstep is None else self._order.lockstep.rank,
             agree=bool if self._agreement is None else self._agreement.agree,
             meeting=self._agreement,
         )

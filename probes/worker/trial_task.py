@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -44,12 +43,12 @@ class TrialTask:
     Args:
         order: what to run.
         context: where it runs.
-        kept: what the steps of this process keep.
+        kept: what the steps of this process keep; `None` where nobody looks.
         shrinks: a trial before ran a larger size.
     """
 
     def __init__(
-        self, order: RunTrial, context: TaskContext, kept: KeptSteps, *, shrinks: bool
+        self, order: RunTrial, context: TaskContext, kept: KeptSteps | None, *, shrinks: bool
     ) -> None:
         self._order = order
         self._request = order.request
@@ -90,13 +89,14 @@ class TrialTask:
         self._size = window.size
         if request.purpose == "tail":
             self._norms = RunningStatistics()
-        alone = context.order.lockstep is None  # other ranks are no strangers
+        alone = context.rank is None  # other ranks are no strangers
         if request.kind != "fit" and alone and not self._order.left_out:
             self._surroundings = Surroundings(torch.get_num_threads())
-        if self._looks:
+        if self._kept is not None and self._looks:
             self._kept.begin()
         context.line.begin_task()
         self._show(window)
+        context.before_step()
         window.resume()
         return True
 
@@ -114,7 +114,8 @@ class TrialTask:
         self._steps_a_cycle = boundary.num_steps
         self._num_steps += boundary.parts
         is_over = window.boundary(boundary.parts)
-        self._kept.stepped(boundary.parts)
+        if self._kept is not None:
+            self._kept.stepped(boundary.parts)
         if is_over:
             self._send(self._completed(window), window.samples())
             return True
@@ -122,6 +123,7 @@ class TrialTask:
         if window.size != self._size:
             self._size = window.size
             self._context.door.resize(window.size)
+        self._context.before_step()
         window.resume()
         return False
 
@@ -149,6 +151,13 @@ class TrialTask:
             )
         )
         wait_for_the_end()
+
+    def abandon(self) -> None:
+        """The trial is over without a result: a step raised."""
+        window, self._window = self._window, None
+        if isinstance(window, Window):  # sizes in turn start nothing that runs on
+            window.abandon()
+        self._close_evidence()
 
     # its window ------------------------------------------------------------------------------
 
@@ -217,13 +226,13 @@ class TrialTask:
         )
 
     def _profiler(self) -> WindowProfiler:
-        order = self._context.order
-        if order.lockstep is None:
+        rank = self._context.rank
+        if rank is None:
             return self._trace()
         from ..distributed.lockstep import SteadyProfiler
 
-        inner = self._trace() if order.lockstep.rank == 0 else None
-        return SteadyProfiler(inner, sum(order.profile_schedule))
+        inner = self._trace() if rank == 0 else None
+        return SteadyProfiler(inner, sum(self._context.order.profile_schedule))
 
     def _trace(self) -> TraceProfiler:
         context, order = self._context, self._order
@@ -236,7 +245,7 @@ class TrialTask:
         return (
             request.kind != "fit"
             and request.purpose != "tail"
-            and self._context.order.lockstep is None
+            and self._context.rank is None
             and not self._order.left_out
         )
 
@@ -247,13 +256,12 @@ class TrialTask:
         loop, request, door = self._context.loop, self._request, self._context.door
         trial = window.result(self._order.ordinal, self._context.order.worker)
         if self._surroundings is not None:
-            # All that the supervisor started is ours.
-            trial = with_causes(trial, self._surroundings.causes((os.getppid(),)))
+            trial = with_causes(trial, self._surroundings.causes(self._context.ours))
         if self._num_elsewhere:
             elsewhere = round(self._num_elsewhere / self._num_steps, 3)
             trial = msgspec.structs.replace(trial, steps_elsewhere=elsewhere)
         trial = msgspec.structs.replace(trial, steps_per_batch=usual_steps(self._steps_seen))
-        if self._looks:
+        if self._kept is not None and self._looks:
             trial = msgspec.structs.replace(trial, kept=self._kept.look())
             if self._kept.reason:
                 reasons = {**trial.unavailable, "kept": self._kept.reason}
@@ -279,11 +287,14 @@ class TrialTask:
 
     def _send(self, trial: Trial, steps: tuple[StepSample, ...] = ()) -> None:
         self._window = None
+        self._close_evidence()
+        self._context.line.send_files()
+        self._context.line.send(Result(trial=trial, steps=steps))
+
+    def _close_evidence(self) -> None:
         if self._evidence is not None:
             self._evidence.close()
             self._evidence = None
-        self._context.line.send_files()
-        self._context.line.send(Result(trial=trial, steps=steps))
 
     def _show(self, window: TrialWindow) -> None:
         self._context.line.show(

@@ -100,7 +100,7 @@ FROM_WORKER = [
     FakeResult(trial=FAKE, requests=(512, 1024, -2), blocks="12 Block"),
     RecordedResult(reason="not CUDA"),
     Answered(text="{}"),
-    PairsResult(pairs=RankPairs(rank=1, compute_s=(0.1,), step_s=(0.2,), outcome="ok")),
+    PairsResult(ranks=(RankPairs(rank=1, compute_s=(0.1,), step_s=(0.2,), outcome="ok"),)),
     Progress(phase="timing", batch_size=16, num_steps=4, step_s=0.5),
     Result(trial=TRIAL, steps=(StepSample(step_s=0.1, input_wait_s=0.0, num_samples=16),)),
     Raised(kind="ValueError", text="line\nline", traceback="...", out_of_memory=False),

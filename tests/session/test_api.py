@@ -66,6 +66,25 @@ class TestProbe:
         assert on_disk.trials == result.trials
         assert Path(result.folder).parent == Path("batchadvisor-runs")
 
+    def test_the_floating_point_operations_of_a_step_are_counted(self):
+        """As in a script: forward and backward of one layer, and no gradient of its input."""
+        step, _ = training_step()
+        result = batchadvisor.probe(
+            step,
+            batch_size=8,
+            sizes=(8, 32),
+            goal="throughput",
+            budget_s=8.0,
+            profile=False,
+            quiet=True,
+        )
+        counted = {
+            trial.batch_size: trial.flops for trial in result.trials if trial.flops is not None
+        }
+        assert set(counted) == {8, 32}
+        for size, flops in counted.items():
+            assert flops.forward == flops.backward == 2 * size * 16 * 4
+
     def test_it_shows_as_html(self):
         step, _ = training_step()
         result = batchadvisor.probe(step, sizes=(4,), **QUICK)
@@ -166,6 +185,7 @@ NOT_FOR_PYTHON = {
         ("engine", "gres", "slurm_options", "time_limit"), "jobs of a cluster start the command"
     ),
     "dry_run": "no record comes of it",
+    "tried": "remedies start the script anew, beside it as it is, after the answer",
     "gpus": "several devices leave several records",
     "nproc_per_node": "the launcher starts the command on each rank",
 }

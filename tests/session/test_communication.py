@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from batchadvisor.probes.process.endings import WorkerGone
+from batchadvisor.probes.process.messages import PairsResult
 from batchadvisor.records import Distribution, Goal, Parallelism, RankInfo, RankPairs
 from batchadvisor.reports.terminal.progress import NullDisplay
 from batchadvisor.session.communication import NO_TIME_FOR_PAIRS, measure_communication
@@ -23,19 +24,22 @@ class Group:
         self.limits_s = {}
         self._dies = dies
 
-    def pairs_of_ranks(self, batch_size, time_limit_s):
-        self.limits_s[batch_size] = time_limit_s
+    def ask(self, order):
+        self.limits_s[order.batch_size] = order.time_limit_s
         if self._dies:
             raise WorkerGone("crashed", "rank 1: killed")
         times = (0.1,) * 8
-        return tuple(
-            RankPairs(rank=rank, compute_s=times, step_s=times, exposed_s=times) for rank in (0, 1)
+        return PairsResult(
+            ranks=tuple(
+                RankPairs(rank=rank, compute_s=times, step_s=times, exposed_s=times)
+                for rank in (0, 1)
+            )
         )
 
     def discover(self, until_s=None):
         raise NotImplementedError
 
-    run = was_stopped = end = discover
+    takes = was_stopped = end = discover
 
 
 def rank_on(number):

@@ -285,7 +285,8 @@ class TestAnswer:
         sizes.clear()
         plan = TurnsPlan(sizes=(4, 16), num_steps=(1, 1), num_rounds=3)
         request = TrialRequest(batch_size=16, kind="turns", purpose="confirm", turns=plan)
-        trial, _ = worker.run(RunTrial(request=request, ordinal=1, precision=0.1, time_limit_s=9))
+        order = RunTrial(request=request, ordinal=1, precision=0.1, time_limit_s=9)
+        trial = worker.ask(order).trial
         worker.end()
         assert trial.outcome == "ok"
         assert len(trial.turns.step_s) >= 3

@@ -22,7 +22,7 @@ from batchadvisor.probes.doors.protocols import FoundLoop
 from batchadvisor.probes.process.endings import over
 from batchadvisor.probes.process.faults import is_out_of_memory, memory_is_short
 from batchadvisor.probes.process.messages import Found, Progress, Raised, Result
-from batchadvisor.probes.process.orders import decode_to_worker
+from batchadvisor.probes.process.orders import RunTrial, decode_to_worker
 from batchadvisor.probes.windows.interleaved_window import TurnsWindow
 from batchadvisor.probes.windows.step_evidence import Reading
 from batchadvisor.probes.windows.window import Window
@@ -225,8 +225,13 @@ class Worker:
         """The GPUs of the process, as it told them."""
         return () if self._line.found is None else self._line.found.in_use
 
-    def run(self, order: Any) -> tuple[Trial, Any]:
+    def takes(self, kind: Any) -> bool:
+        """Trials alone."""
+        return kind is RunTrial
+
+    def ask(self, order: Any, until_s: float | None = None) -> Result:
         """One trial."""
+        del until_s
         self._line.orders.append(msgspec.json.encode(order))
         self._line.result = None
         try:
@@ -234,7 +239,7 @@ class Worker:
         except RuntimeError as error:
             raise self._gone(error) from None
         assert self._line.result is not None
-        return self._line.result.trial, self._line.result.steps
+        return self._line.result
 
     def _trial(self) -> None:
         loop, machine = self._loop, self._machine
