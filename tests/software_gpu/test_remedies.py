@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-pytestmark = [pytest.mark.gpu_build, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.gpu_build, pytest.mark.alone]
 
 CARD = """[card]
 name = remedies
