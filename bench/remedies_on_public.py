@@ -132,6 +132,8 @@ def report(data: dict[str, Any]) -> str:
         if not found:
             rows.append([name, share, "", "", "", "", row.get("error", "")[-60:]])
             continue
+        if found["state"] != "finished":
+            rows.append([name, share, "", found["state"], "", "", found["reason"]])
         both = [found["together"]] if found.get("together") else []
         for number, each in enumerate([*found["tried"], *both]):
             gain = each.get("gain")
@@ -152,7 +154,7 @@ def _of(gain: dict[str, Any] | None) -> list[str]:
 
 def _short(each: dict[str, Any]) -> str:
     text: str = each.get("reason") or each.get("no_diff") or ""
-    return text if len(text) <= 70 else f"{text[:67]}..."
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 if __name__ == "__main__":

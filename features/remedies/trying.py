@@ -451,7 +451,8 @@ class Trying:
         if left_s < wanted_s * (2 if anew else 1):
             return self._as_tried(what, "not tried", reason=NO_TIME)
         self._display.note(f"trying {words}: up to {min(left_s, share_s):.0f} s")
-        until_s = min(self._end_s, time.monotonic() + share_s)
+        # A process may start more slowly than the first one did.
+        until_s = min(self._end_s, time.monotonic() + max(share_s, wanted_s + self._start_s))
         settings = _settings_of(what)
         try:
             measured = self._measured(settings, until_s, anew=anew)

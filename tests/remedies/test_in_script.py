@@ -102,6 +102,35 @@ class TestNumbers:
         assert len(few) == 11
 
 
+class Task(nn.Module):
+    """A model in a class with a `to` of its own, and with a convolution of volumes."""
+
+    def __init__(self):
+        super().__init__()
+        self.images, self.volumes = nn.Conv2d(3, 8, 3), nn.Conv3d(1, 1, 3)
+
+    def to(self, device):
+        raise TypeError(device)
+
+    def forward(self, images):
+        return self.images(images).mean() + self.volumes(images.unsqueeze(1)).mean()
+
+
+def test_images_and_their_weights_take_another_layout_whatever_the_class():
+    task, images = Task(), torch.randn(2, 3, 8, 8)
+    task(images).backward()
+    usual = task(images).item()
+    in_force.take_channels_last(task)
+    weight = task.images.weight
+    for tensor in (weight, weight.grad, task.images(in_force.laid_out(images))):
+        assert tensor.is_contiguous(memory_format=torch.channels_last)
+        assert not tensor.is_contiguous()
+    optimizer = torch.optim.SGD(task.parameters(), lr=0.1, momentum=0.9)
+    assert task(images).item() == pytest.approx(usual, rel=1e-5)
+    optimizer.step()
+    assert task(images).item() < usual
+
+
 class Lengths(torch.utils.data.Dataset):
     """Each tenth sample is long."""
 

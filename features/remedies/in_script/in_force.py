@@ -237,12 +237,13 @@ class Scaler:
 
 
 def take_channels_last(root: nn.Module) -> None:
-    """The layout of its parameters, and of the images that it is called with.
-
-    Raises:
-        ValueError: it holds no convolution.
-    """
-    root.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    """The layout of its parameters, and of the images that it is called with."""
+    # Not by `to`: a class may have one of its own, and that of torch refuses weights of 3-D
+    # convolutions.
+    for tensor in (*root.parameters(), *root.buffers()):
+        tensor.data = laid_out(tensor.data)
+        if tensor.grad is not None:
+            tensor.grad = laid_out(tensor.grad)
 
     def images(_module: nn.Module, args: Any, kwargs: Any) -> Any:
         return tuple(map(laid_out, args)), {key: laid_out(each) for key, each in kwargs.items()}
