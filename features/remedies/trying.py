@@ -574,17 +574,16 @@ class Trying:
                 if not refused.again:
                     raise
                 self._display.note(f"{refused}; {refused.again}")
+                self._end_usual()  # it was started before, and would end so too
             finally:
                 self._end(process)
                 if self._usual is not None and not self._usual.lives:
-                    self._end(self._usual)
-                    self._usual = None
+                    self._end_usual()
 
     def _compared(self, process: Process, until_s: float, *, anew: bool, size: int) -> _Measured:
         """Windows of both sides, in turn where there is room for two processes."""
-        if anew and self._usual is not None:
-            self._end(self._usual)
-            self._usual = None
+        if anew:
+            self._end_usual()
         if not self._has_room():
             return self._one_after_the_other(process, until_s, size)
         usual = self._living_usual()
@@ -612,9 +611,7 @@ class Trying:
         kept: dict[int, Kept] = {}
         third_s = (until_s - time.monotonic()) / 3
         for side in (AS_IT_IS, WITH_REMEDY, AS_IT_IS):
-            if self._usual is not None:
-                self._end(self._usual)
-                self._usual = None
+            self._end_usual()
             each = process if side == WITH_REMEDY else self._process(Settings())
             ends_s = time.monotonic() + third_s
             each.start(ends_s)
@@ -766,6 +763,11 @@ class Trying:
             self._usual.start(self._end_s)
             self._usual.ask(Begin(), dict[str, Any], self._end_s)
         return self._usual
+
+    def _end_usual(self) -> None:
+        if self._usual is not None:
+            self._end(self._usual)
+            self._usual = None
 
     def _end(self, process: Process) -> None:
         process.end()

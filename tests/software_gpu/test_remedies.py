@@ -83,12 +83,12 @@ def test_what_is_in_use_is_recognised(machine, tmp_path):
 
 
 def test_pinned_memory_is_worth_the_copy(machine, tmp_path):
-    """2 MiB take 21 ms from pageable memory and 0.2 ms from pinned."""
+    """2 MiB take 21 ms from pageable memory and 0.2 ms from pinned, which takes time as well."""
     layers = "nn.Flatten(), nn.Linear(1 << 13, 16)"
     found, by_name = tried(machine, tmp_path, "pin", layers=layers, shape="1 << 13")
     pin = by_name["pin"]
     assert pin["outcome"] == "gain", found
-    assert pin["gain"]["low"] > 1.5
+    assert pin["gain"]["low"] > 1.2
     assert any("pin_memory=True" in line for line in pin["code"])
 
 
