@@ -642,7 +642,7 @@ class Trying:
         turns = measured.turns
         sure = ratio(turns, self._wander, SURE)
         if sure is None:
-            return self._as_tried(what, "cannot tell", reason="no window has a time")
+            return self._as_tried(what, "cannot tell", reason="no step of it ended within a window")
         self._note_rate(turns)
         numbers = NO_NUMBERS
         assert self._known is not None
