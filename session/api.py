@@ -108,8 +108,8 @@ def run(
         setting: `NAME={batch_size}`: the number in the script that sets its size.
         budget_s: seconds for all trials.
         margin, tolerance: shares, 0..1.
-        precision: share of a step time within which its interval shall lie, 0..1; of the device
-            if not given.
+        precision: half-width of a step time's interval, as a share of it, at which timing stops;
+            0.05 on a CPU and 0.02 elsewhere if not given.
         worst_case: begin every trial with the longest samples.
         profile_schedule: wait, warm-up and active steps of the profiled window; (0, 1, 3) if not
             given.

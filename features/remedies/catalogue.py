@@ -391,6 +391,12 @@ def _order_code(_: Known, settings: Settings) -> tuple[str, ...]:
     )
 
 
+LAYOUT = ("model = model.to(memory_format=torch.channels_last)  # once",)
+LAYOUT_BY_HAND = (
+    "for weight in model.parameters():  # once",
+    "    if weight.dim() == 4:",
+    "        weight.data = weight.data.contiguous(memory_format=torch.channels_last)",
+)
 EVERY_REMEDY: tuple[Remedy, ...] = (
     Remedy(
         name="workers",
@@ -529,8 +535,8 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
         bound=of_compute,
         words=lambda _: "channels_last",
         place="call",
-        code=lambda _, __: (
-            "model = model.to(memory_format=torch.channels_last)  # once",
+        code=lambda k, _: (
+            *(LAYOUT_BY_HAND if k.used.layout_by_hand else LAYOUT),
             "images = images.to(memory_format=torch.channels_last)",
         ),
     ),

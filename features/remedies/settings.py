@@ -132,6 +132,8 @@ class UsedAlready(Record, frozen=True, kw_only=True):
         can_fuse, can_foreach: whether its optimizers have that implementation for its device.
         optimizer_share: of a step that the optimizer takes, 0..1; `None` where it was not timed.
         num_convolutions: of two or three dimensions, in modules that train.
+        layout_by_hand: `to(memory_format=...)` would fail: a module that the loop calls has a `to`
+            of its own, or holds weights of more than four dimensions.
         blocks: repeated blocks, `12 Block`; empty without any.
         by_order: padded length squared over that of samples grouped by length; `None` without any.
         why_no_order: why there is nothing to group.
@@ -157,6 +159,7 @@ class UsedAlready(Record, frozen=True, kw_only=True):
     optimizer_share: float | None
     num_convolutions: int
     channels_last: bool
+    layout_by_hand: bool
     tf32: bool
     benchmark: bool
     checkpoints: bool

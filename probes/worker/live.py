@@ -54,14 +54,12 @@ class Ranks(Protocol):
     """The ranks of a job that run the same workload at the same time.
 
     Attributes:
+        rank: of this process; 0 is the one that decides.
         num_here: of them, on this host.
     """
 
+    rank: int
     num_here: int
-
-    @property
-    def leads(self) -> bool:
-        """Whether this is the one that decides."""
 
     def agree(self, decision: bool) -> bool:
         """Waits for all ranks and returns what the leading one decided.
@@ -431,7 +429,7 @@ class LocalWorker:
             line=self._line,
             outside=Outside(),
             agree=self._agree,
-            rank=None if self._ranks is None else 0 if self._ranks.leads else 1,
+            rank=None if self._ranks is None else self._ranks.rank,
             before_step=door.ready,
         )
         return discovery, probe.info()

@@ -18,6 +18,7 @@ A_SCRIPT = UsedAlready(
     optimizer_share=None,
     num_convolutions=0,
     channels_last=False,
+    layout_by_hand=False,
     tf32=False,
     benchmark=False,
     checkpoints=False,

@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 import torch
+from batchadvisor.features.remedies import catalogue
 from batchadvisor.features.remedies.in_script import (
     constructions,
     drained,
@@ -129,6 +130,24 @@ def test_images_and_their_weights_take_another_layout_whatever_the_class():
     assert task(images).item() == pytest.approx(usual, rel=1e-5)
     optimizer.step()
     assert task(images).item() < usual
+
+
+@pytest.mark.parametrize(
+    ("make", "by_hand"),
+    [(Task, True), (lambda: nn.Conv3d(1, 1, 3), True), (lambda: nn.Conv2d(3, 8, 3), False)],
+)
+def test_the_lines_for_another_layout_are_those_that_work_on_the_class(make, by_hand):
+    model = make()
+    assert used.refuses_layout(model) == by_hand
+    exec("\n".join(catalogue.LAYOUT_BY_HAND if by_hand else catalogue.LAYOUT), {
+        "torch": torch, "model": model,
+    })  # fmt: skip
+    for weight in model.parameters():
+        if weight.dim() == 4:
+            assert weight.is_contiguous(memory_format=torch.channels_last)
+    if by_hand:
+        with pytest.raises((TypeError, RuntimeError)):
+            exec("\n".join(catalogue.LAYOUT), {"torch": torch, "model": model})
 
 
 class Lengths(torch.utils.data.Dataset):

@@ -24,13 +24,20 @@ def nearest(moments, step_s):
     return {"step_s": between, "joules": joules + idle_w * between}
 
 
+STEP = 0.03
+"""A step's time is right within this share, in a profile too."""
+
+
 def shares(moments, trial):
     """What a profile says of the card, and what the card did in as many seconds: (share, truth).
 
     A profile is of its own steps or, where profiling made them longer, of the timed ones; the
-    truth is the nearest between both.
+    truth is the nearest between both. Its own steps are taken for as long as they are said to be
+    within `STEP` of the truth: else a false time would make a false share right.
     """
-    steps_s = sorted((trial.profile.step_s, nearest(moments, trial.step_s.median)["step_s"]))
+    true_s = nearest(moments, trial.step_s.median)["step_s"]
+    own_s = min(max(trial.profile.step_s, true_s * (1 - STEP)), true_s * (1 + STEP))
+    steps_s = sorted((own_s, true_s))
     said = {"busy_s": trial.profile.busy_pct, "sm_s": trial.profile.sm_efficiency_pct}
     for key, share in said.items():
         done_s = fmean(moment[key] for moment in moments)

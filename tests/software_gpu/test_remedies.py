@@ -79,7 +79,7 @@ def test_what_is_in_use_is_recognised(machine, tmp_path):
     setup = 'torch.set_float32_matmul_precision("high"); torch.backends.cudnn.benchmark = True'
     _, by_name = tried(machine, tmp_path, "tf32,benchmark", layers=PRODUCTS, setup=setup)
     assert by_name["tf32"]["outcome"] == "in use"
-    assert by_name["benchmark"]["outcome"] in {"in use", "not tried"}
+    assert by_name["benchmark"]["outcome"] == "in use"
 
 
 def test_pinned_memory_is_worth_the_copy(machine, tmp_path):
@@ -96,5 +96,5 @@ def test_a_search_for_kernels_that_finds_none_better_is_no_gain(machine, tmp_pat
     layers = "nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3)"
     found, by_name = tried(machine, tmp_path, "benchmark", layers=layers, shape="16, 24, 24")
     benchmark = by_name["benchmark"]
-    assert benchmark["outcome"] in {"no gain", "cannot tell", "gain"}, found
-    assert benchmark["gain"]["low"] < 1.05, found
+    assert benchmark["outcome"] in {"no gain", "cannot tell"}, found
+    assert benchmark["gain"]["low"] < 1.02, found

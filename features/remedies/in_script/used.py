@@ -66,6 +66,7 @@ def used_already(
             for each in convolutions
             if each.weight.dim() == 4
         ),
+        layout_by_hand=any(map(refuses_layout, calls.roots)),
         tf32=torch.get_float32_matmul_precision() != "highest",
         benchmark=bool(torch.backends.cudnn.benchmark),
         checkpoints=uses_checkpointing(),
@@ -88,6 +89,12 @@ def used_already(
         loader_place=places["loader"],
         lines={name: line_of(place) for name, place in places.items() if place is not None},
     )
+
+
+def refuses_layout(root: nn.Module) -> bool:
+    """Whether `to(memory_format=torch.channels_last)` fails on it, or may."""
+    has_own = any("to" in vars(kind) for kind in type(root).__mro__ if kind is not nn.Module)
+    return has_own or any(parameter.dim() > 4 for parameter in root.parameters())
 
 
 def allocator_settings() -> str:
