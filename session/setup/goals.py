@@ -40,8 +40,8 @@ def goal_from(given: Mapping[str, Any], base: Goal | None = None) -> Goal:
     ]
     if min(sizes, default=1) < 1:
         raise UsageError("a batch size below 1 was asked for.", "Sizes are whole numbers from 1.")
-    for name in ("margin", "tolerance"):
-        share = given.get(name, 0)
-        if not 0 <= share < 1:
+    for name in ("margin", "tolerance", "precision"):
+        share = given.get(name)
+        if share is not None and not 0 <= share < 1:
             raise UsageError(f"{name}={share} is not a share.", "Give a number from 0 to below 1.")
     return goal

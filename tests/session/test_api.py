@@ -157,6 +157,7 @@ class TestProbe:
             (print, {"sizes": (0,)}, "below 1"),
             (print, {"goal": "fastest"}, "goal"),
             (print, {"margin": 5}, "margin=5"),
+            (print, {"precision": 3.0}, "precision=3.0"),
             (print, {"batch_size": 0}, "batch_size=0"),
             (print, {"sizes": (1,), "start": 2}, "contradict"),
             (print, {"stacks": True}, "profile=False contradicts"),
