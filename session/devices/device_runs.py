@@ -38,6 +38,9 @@ from ..setup.options_as_typed import options_as_typed
 from ..setup.options_handed_over import hand_over
 from .outcome import Outcome, answer_of, last_error, twin_check
 
+CHECK_OF_LEFT = 1 / 2
+"""The share of the time left that a check may take. It ends as soon as its size is compared; on a
+busy machine its start alone takes longer than a share of a short budget."""
 RUN_END_S = 30.0
 """A run that was interrupted gets so long to save and leave."""
 CHECK_SHARE, WEAK_SHARE = 1 / 6, 1 / 3
@@ -131,9 +134,14 @@ class _Run:
 
     # inside ----------------------------------------------------------------------------------
 
-    def _left_s(self, share: float) -> float:
-        """Seconds for the next phase: what is left, and its share of the budget at least."""
-        return max(self._until_s - time.monotonic(), share * self._options.goal.budget_s)
+    def _left_s(self, share: float, of_left: float = 1.0) -> float:
+        """Seconds for the next phase: what is left, and its share of the budget at least.
+
+        Args:
+            of_left: the share of what is left, where a phase follows.
+        """
+        left_s = self._until_s - time.monotonic()
+        return max(of_left * left_s, share * self._options.goal.budget_s)
 
     def _probe(self, places: Sequence[int], budget_s: float | None) -> None:
         started = {
@@ -160,7 +168,7 @@ class _Run:
                 continue
             size = answer[1].recommended.batch_size
             self._display.note(f"batch {size} on {len(places)} devices at the same time: {model}")
-            check_s = min(CHECK_S, CHECK_SHARE * self._options.goal.budget_s)
+            check_s = min(CHECK_S, self._left_s(CHECK_SHARE, of_left=CHECK_OF_LEFT))
             children = [self._start(place, "-check", size, check_s) for place in places]
             for child in children:
                 child.wait()
