@@ -4,7 +4,8 @@
 
 Nothing of batchadvisor runs here. Steps are counted by the optimizer's; of ten in a row the middle
 mean stands for all: hosts lose time to other processes now and then, and scripts that read a number
-do so once in ten steps. What the card did is exact.
+do so once in ten steps. Half of these means lie within `steps_s`: the host's own wandering. What
+the card did is exact.
 """
 
 import ctypes
@@ -12,7 +13,7 @@ import json
 import os
 import runpy
 import sys
-from statistics import median
+from statistics import quantiles
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -49,9 +50,10 @@ def count(*_):
     )
     timed = ends[warmup + 1 :]  # the first has waited
     tens = zip(timed, timed[10:], strict=False)
-    step_s = median(first.elapsed_time(last) for first, last in tens) / 1e4
+    low_s, step_s, high_s = quantiles(first.elapsed_time(last) / 1e4 for first, last in tens)
     truth = {
         "step_s": step_s,
+        "steps_s": [low_s, high_s],
         "busy_s": busy_s / steps,
         "sm_s": sm_s / steps,
         "joules": joules / steps,  # beside what it takes when idle

@@ -14,11 +14,12 @@ def bare(gpu, size, **environment):
 
 
 def nearest(moments, step_s):
-    """The truth between two moments, before the run and after it, that is nearest to a time.
+    """The truth of two moments, before the run and after it, that is nearest to a time.
 
-    Hosts wander by some per cent within minutes, and the pace of some scripts with them.
+    Hosts wander by some per cent, within seconds and within minutes, and the pace of some scripts
+    with them: a time is right that a bare loop took too.
     """
-    steps = sorted(moment["step_s"] for moment in moments)
+    steps = sorted(each_s for moment in moments for each_s in moment["steps_s"])
     between = min(max(step_s, steps[0]), steps[-1])
     joules, idle_w = (fmean(moment[key] for moment in moments) for key in ("joules", "idle_w"))
     return {"step_s": between, "joules": joules + idle_w * between}

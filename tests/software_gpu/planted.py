@@ -147,6 +147,7 @@ class Planted:
     wave_us: float = 100.0
     launch_us: float = 0.0
     pageable_gb_s: float = 1.0
+    budget: str = "20s"
 
     @property
     def found(self):

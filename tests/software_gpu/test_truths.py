@@ -38,8 +38,8 @@ PLANTED = {
         loader=", num_workers=2",
     ),
     "launch-bound up to a knee": Planted(
-        "saturated", "does not help", sizes=(32, 512, 1024), blocks=20, wave_us=300.0,
-        launch_us=1000.0,
+        "saturated", "does not help", sizes=(32, 512, 1024), blocks=25, wave_us=300.0,
+        launch_us=1000.0, budget="30s",  # whole waves from 64 samples on: none is half empty at 512
     ),
     "a loader that sleeps": Planted(
         "input", "does not help", sizes=(8, 16, 32), native=16, fetch_ms=4.0
@@ -64,7 +64,7 @@ def test_a_run_says_what_the_script_does(machine, tmp_path, name):
     (tmp_path / "train.py").write_text(planted.script())
     sizes = ",".join(map(str, planted.sizes))
     before = {size: bare(gpu, size) for size in planted.sizes}
-    record = gpu.advise("--sizes", sizes, "--budget", "20s", "train.py")
+    record = gpu.advise("--sizes", sizes, "--budget", planted.budget, "train.py")
     assert record.device.name == "software GPU planted"
     advice = advise(record)
     timed = [trial for trial in record.trials if trial.step_s is not None]
