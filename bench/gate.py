@@ -3,6 +3,7 @@
     python bench/gate.py --minutes 20 --out bench/results
     python bench/gate.py --runs FOLDER            # judges runs that were measured before
     python bench/gate.py --simulate               # how many rounds find it, by arithmetic alone
+    python bench/gate.py --planted 1              # on the GPU in software: noise that is known
 
 One cheap script is measured again and again by `batchadvisor run`, each time in fresh processes. A
 round is four runs in a drawn order: twice the script as it is, once with 5 % more layers, once with
@@ -12,11 +13,17 @@ one machine and one hour, and not of a thousand independent days.
 
 Of the script against itself the two runs of each round change sides by lot; every alarm is false.
 "Blocks" are groups in which all runs of one side came before all of the other: all that there are.
+
+With `--planted` the whole chain runs on the GPU in software (scripts/software_gpu). Each run has a
+card of its own: the cards' speeds differ by so many per cent from run to run, Gaussian, and drift
+together over the rounds. Then the noise is planted, and the counts hold for machines that are as
+steady as that. Nothing of it is measured on a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
 import os
 import random
@@ -42,18 +49,68 @@ SCRIPT = HERE / "planted/steps.py"
 SIZE = 64
 LAYERS, MORE_LAYERS = 20, 21
 SHARE = 0.05
-RUN = ("--device", "cpu", "--no-profile", "--quiet", "--sizes", str(SIZE))
+RUN = ("--no-profile", "--quiet", "--sizes", str(SIZE))
 ALARMS = ("step_time>+0%", "step_time>+2%", "step_time>+5%", "peak_memory>+0%", "peak_memory>+3%")
 FOUND = "step_time>+2%"
+SOFTWARE_GPU = HERE.parent / "scripts/software_gpu/library.py"
+TFLOPS = 0.0124
+"""Of a card that is as fast as the middle one: a step is of 40 ms, of which its host takes 4."""
+DRIFT, DRIFT_ROUNDS = 0.03, 12
+"""How far all cards of a round drift from the middle, and how many rounds it takes to come back."""
 GROUPS = (1, 4, 7, 8, 10, 12, 16, 20, 24, 32)
 DRAWS = 1000
 
 
+class Cpu:
+    """This machine's processor, as it is."""
+
+    name = "cpu"
+
+    def variables(self, number: int) -> dict[str, str]:
+        """Of the environment of a round's next run."""
+        return dict(os.environ)
+
+
+class Cards:
+    """GPUs in software, another one for each run.
+
+    Args:
+        folder: of the library and of what states the cards.
+        deviation: of the log of a card's speed.
+    """
+
+    name = "cuda"
+
+    def __init__(self, folder: Path, deviation: float, seed: int) -> None:
+        spec = importlib.util.spec_from_file_location("software_gpu_library", SOFTWARE_GPU)
+        assert spec is not None
+        assert spec.loader is not None
+        self._module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = self._module
+        spec.loader.exec_module(self._module)
+        folder.mkdir()
+        self._folder, self._library = folder, self._module.build(folder)
+        self._deviation, self._draw = deviation, random.Random(f"cards {seed}")
+
+    def variables(self, number: int) -> dict[str, str]:
+        """Of the environment of a round's next run."""
+        drift = DRIFT * math.sin(math.tau * number / DRIFT_ROUNDS)
+        faster = math.exp(drift + self._draw.gauss(0, self._deviation))
+        card = self._folder / "card.conf"
+        card.write_text(
+            f"name = planted\nfp32_tflops = {TFLOPS * faster:.8f}\nhalf_efficiency_gflop = 0\n"
+        )
+        return dict(self._module.environment(self._library, card))
+
+
 def measure(folder: Path, arguments: argparse.Namespace, data: dict[str, Any]) -> None:
     """Rounds until the time is over; a round that would not end by then is not begun."""
+    device: Cpu | Cards = Cpu()
+    if arguments.planted is not None:
+        device = Cards(folder / "software_gpu", arguments.planted / 100, arguments.seed)
     end_s = time.monotonic() + 60 * arguments.minutes
     draw = random.Random(arguments.seed)
-    first = run(folder / "calibration", [], arguments)
+    first = run(folder / "calibration", [], arguments, device)
     step_ms = 1000 * step_s(first)
     variants = {
         "same": [],
@@ -66,18 +123,24 @@ def measure(folder: Path, arguments: argparse.Namespace, data: dict[str, Any]) -
     while time.monotonic() + longest_s < end_s:
         began_s = time.monotonic()
         for name in draw.sample(list(variants), len(variants)):
-            run(folder / name / f"{number:03}", variants[name], arguments)
+            run(folder / name / f"{number:03}", variants[name], arguments, device, number)
         number += 1
         longest_s = max(longest_s, time.monotonic() - began_s)
         say(f"{number} rounds, {max(0.0, end_s - time.monotonic()):.0f} s left")
     data["round_s"] = longest_s
 
 
-def run(folder: Path, options: Sequence[str], arguments: argparse.Namespace) -> Run:
-    """One run of the script in fresh processes."""
-    limits = ("--budget", arguments.budget, "--precision", arguments.precision)
-    command = [sys.executable, "-m", "batchadvisor", "run", *RUN, *limits, "-o", str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads)}
+def run(
+    folder: Path,
+    options: Sequence[str],
+    arguments: argparse.Namespace,
+    device: Cpu | Cards,
+    number: int = 0,
+) -> Run:
+    """One run of the script in fresh processes, in a round of that number."""
+    own = ("--device", device.name, "--budget", arguments.budget, "--precision", arguments.precision)
+    command = [sys.executable, "-m", "batchadvisor", "run", *RUN, *own, "-o", str(folder)]
+    environment = {**device.variables(number), "OMP_NUM_THREADS": str(arguments.threads)}
     subprocess.run(
         [*command, str(SCRIPT), *options],
         check=True,
@@ -222,6 +285,11 @@ def printed(data: dict[str, Any], rounds: dict[str, list[Run]]) -> str:
     steps = {name: [step_s(run) for run in runs] for name, runs in rounds.items()}
     same = median([*steps["same"], *steps["again"]])
     lines = header(data, f"compare: {data['rounds']} rounds of {SCRIPT.name}, batch size {SIZE}")
+    if data["planted"] is not None:
+        lines += [
+            f"on the GPU in software, whose speed is planted: {data['planted']:g} % from run to "
+            f"run, and a drift of {100 * DRIFT:g} % over {DRIFT_ROUNDS} rounds"
+        ]
     elapsed = median(run.record.elapsed_s for runs in rounds.values() for run in runs)
     lines += [
         f"a run takes {elapsed:.1f} s, a step {1000 * same:.2f} ms",
@@ -275,6 +343,12 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="folder in which the runs stay")
     parser.add_argument("--budget", default="8s", help="of a run")
     parser.add_argument("--precision", default="1%", help="of a run")
+    parser.add_argument(
+        "--planted",
+        type=float,
+        metavar="PERCENT",
+        help="on the GPU in software, whose speed differs by so much from run to run",
+    )
     parser.add_argument("--threads", type=int, default=1, help="of the script")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--simulate", action="store_true", help="measure nothing")
@@ -283,10 +357,11 @@ def main() -> None:
         print(simulated())
         return
 
-    results = Results(arguments.out, "gate")
+    results = Results(arguments.out, "gate" if arguments.planted is None else "gate_planted")
     data = results.data
     options = {
-        name: getattr(arguments, name) for name in ("budget", "precision", "threads", "seed")
+        name: getattr(arguments, name)
+        for name in ("budget", "precision", "threads", "seed", "planted")
     }
     data |= {**options, "minutes": arguments.minutes, "groups": {}}
     folder = arguments.runs or arguments.keep or Path(tempfile.mkdtemp(prefix="batchadvisor-gate-"))

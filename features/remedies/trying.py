@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ...advisor.measured.measurements import Measurements
 from ...advisor.measured.page_faults import share_of_faults
 from ...advisor.measured.scaling import input_share
+from ...advisor.measured.sizes import round_size
 from ...advisor.measured.speeds import SURE, wander_of
 from ...errors import BatchAdvisorError, RunError, UsageError
 from ...probes.devices import host
@@ -59,6 +61,7 @@ from .compare import (
     said,
 )
 from .edits import edits_of
+from .larger import LEAST_LARGER, next_larger
 from .processes import ChangedWorkers, Process, Refused
 from .records import Ceiling, NumbersChecked, Outcome, Remedies, TriedRemedy
 from .settings import Begin, Drain, Facts, Kept, Settings, UsedAlready, Watched
@@ -69,6 +72,8 @@ TRYING_SHARE = 3.0
 WINDOW_S, LONGEST_WINDOW_S = 0.5, 5.0
 STEPS_A_WINDOW = 6
 """A window is as long as so many steps, within these seconds."""
+NUM_WARMUP = 2
+"""Steps of a window before those that count."""
 LATEST = 2.5
 """A turn ends after so many times its window, its warm-up included, whatever came by then."""
 DRAIN_S, DRAIN_SHARE = 1.0, 0.03
@@ -531,11 +536,15 @@ class Trying:
         self._warm(process, until_s)
         found = self._record.discovery
         assert found is not None
-        room = self._room_bytes()
-        most = found.primary.num_samples or MOST_LARGER * self._size
-        size, rates = self._size, dict[int, float]()
-        while 2 * size <= min(most, MOST_LARGER * self._size) and time.monotonic() < until_s:
-            size *= 2
+        most = min(found.primary.num_samples or MOST_LARGER * self._size, MOST_LARGER * self._size)
+        multiples, room = Measurements.of(self._record).multiples, self._room_bytes()
+        peaks, rates = {self._size: peak_bytes}, dict[int, float]()
+        refused: int | None = None
+        while time.monotonic() < until_s and process.lives:
+            wanted = next_larger(peaks, refused, room)
+            size = 0 if wanted is None else multiples.nearest(round_size(wanted), most)
+            if size < LEAST_LARGER * max(peaks) or (refused is not None and size >= refused):
+                break
             try:
                 trial = process.timed(
                     size,
@@ -545,16 +554,17 @@ class Trying:
                     until_s=until_s + STEP_END_S,
                 )
             except Refused:
-                break
-            peak = (trial.memory.peak_bytes if trial.memory is not None else None) or peak_bytes
+                refused = size
+                continue
+            peak = (trial.memory.peak_bytes if trial.memory is not None else None) or max(
+                peaks.values()
+            )
             if peak > room:
-                break
+                refused = size
+                continue
+            peaks[size] = peak
             if trial.samples_per_s is not None:
                 rates[size] = trial.samples_per_s.median
-            # A size twice as large adds twice what this one added.
-            if peak + 2 * (peak - peak_bytes) > room:
-                break
-            peak_bytes = peak
         return max(rates, key=rates.__getitem__, default=None)
 
     def _measured(
@@ -642,7 +652,8 @@ class Trying:
         turns = measured.turns
         sure = ratio(turns, self._wander, SURE)
         if sure is None:
-            return self._as_tried(what, "cannot tell", reason="no step of it ended within a window")
+            outcome, reason = self._without_a_step(turns)
+            return self._as_tried(what, outcome, reason=reason)
         self._note_rate(turns)
         numbers = NO_NUMBERS
         assert self._known is not None
@@ -683,6 +694,19 @@ class Trying:
             reason=reason,
             size=size,
         )
+
+    def _without_a_step(self, turns: Sequence[Turn]) -> tuple[Outcome, str]:
+        """What is said where one side has no timed step, and why."""
+        with_it = [turn.trial for turn in turns if turn.side == WITH_REMEDY]
+        usual = [turn.trial.step_s for turn in turns if turn.side == AS_IT_IS]
+        none = "no step of it ended within a window"
+        one_size = len({turn.trial.batch_size for turn in turns}) == 1
+        if not one_size or len(with_it) < 2 or not any(usual) or any(t.step_s for t in with_it):
+            return "cannot tell", none
+        # Each window had two steps to warm up and one to time, at most.
+        least_s = self._latest_s(self._size) / (1 + NUM_WARMUP)
+        least, as_it_is = format_seconds(least_s), format_seconds(self._step_s)
+        return "slower", f"{none}: it takes more than {least}, and {as_it_is} as it is"
 
     def _as_tried(
         self,
@@ -832,17 +856,20 @@ class Trying:
     def _window(self, process: Process, size: int) -> Trial:
         """One turn. It waits for no undisturbed steps: what disturbs one side disturbs both."""
         begun_s = time.monotonic()
-        window_s = self._window_s
         trial = process.timed(
             size,
-            window_s=window_s,
-            num_warmup=2,
+            window_s=self._window_s,
+            num_warmup=NUM_WARMUP,
             whole=self._whole,
-            deadline_s=LATEST * window_s + 3 * self._step_s * size / self._size,
+            deadline_s=self._latest_s(size),
             until_s=self._end_s + STEP_END_S,
         )
         self._turns_s.append(time.monotonic() - begun_s)
         return trial
+
+    def _latest_s(self, size: int) -> float:
+        """Seconds after which a window ends with what it has."""
+        return LATEST * self._window_s + 3 * self._step_s * size / self._size
 
     # what is kept ----------------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ def notes_of(remedies: Remedies) -> list[str]:
     for tried in in_order(remedies):
         if tried.gain is not None:
             notes += [f"{tried.change}: {tried.reason}."] if tried.reason else []
-        elif tried.outcome in ("failed", "wrong numbers"):
+        elif tried.outcome not in ("in use", "not tried"):
             notes.append(f"{tried.change}: {tried.outcome}: {tried.reason}.")
     for outcome, words in (("in use", "In use already"), ("not tried", "Not tried")):
         reasons: dict[str, list[str]] = {}
@@ -168,7 +168,7 @@ def headline(remedies: Remedies) -> str:
         return f"{ratio_text(together.gain)} with {together.change}, confirmed together"
     if best and best[0].gain is not None:
         return f"{ratio_text(best[0].gain)} with {best[0].change}"
-    ran = [each for each in remedies.tried if each.gain is not None]
+    ran = [each for each in remedies.tried if each.gain is not None or each.outcome == "slower"]
     if not ran:
         return "no remedy was measured"
     unsure = sum(each.outcome == "cannot tell" for each in ran)

@@ -98,3 +98,42 @@ def test_a_search_for_kernels_that_finds_none_better_is_no_gain(machine, tmp_pat
     benchmark = by_name["benchmark"]
     assert benchmark["outcome"] in {"no gain", "cannot tell"}, found
     assert benchmark["gain"]["low"] < 1.02, found
+
+
+SPLIT = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+loader = DataLoader(TensorDataset(torch.zeros(1 << 20, 16)), batch_size=64)
+model = torch.nn.Linear(16, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for (rows,) in loader:
+    part = len(rows) * 100 * 1024
+    first = torch.empty(10 * part, dtype=torch.uint8, device="cuda")
+    del first
+    held = torch.empty(6 * part, dtype=torch.uint8, device="cuda")
+    last = torch.empty(9 * part, dtype=torch.uint8, device="cuda")
+    for _ in range(20):
+        model.weight.data.add_(0)
+    optimizer.zero_grad()
+    model(rows.cuda()).mean().backward()
+    optimizer.step()
+    del held, last
+"""
+
+
+def test_expandable_segments_make_room_for_a_larger_batch(machine, tmp_path):
+    """Where 6 parts lie in a block of 10, 9 more do not fit into its rest: 19 parts are taken for
+    15. Each launch takes a millisecond, so that all the batch's room is gain."""
+    gpu = machine("[card]\nname = split\nmemory_mib = 1024\nlaunch_us = 1000\n")
+    (tmp_path / "train.py").write_text(SPLIT)
+    answer = gpu.answer("--budget", "40s", "--no-profile", "--try", "segments", "train.py")
+    found = json.loads((tmp_path / "out/remedies.json").read_text())
+    (tried,) = found["tried"]
+    part_mib = 100 / 1024
+    usual, size = answer["advice"]["recommended"]["batch_size"], tried["batch_size"]
+    assert 0.8 * 973 / 19 / part_mib < usual <= 1024 / 19 / part_mib, answer["advice"]
+    assert tried["outcome"] == "gain", found
+    assert 1024 / 19 / part_mib < size <= 1024 / 15 / part_mib, found
+    assert tried["gain"]["low"] < size / usual < tried["gain"]["high"] * 1.02, found
+    assert tried["code"][0] == "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"

@@ -26,7 +26,7 @@ PLANTED = {
     "compiled": saturated(train=COMPILED),
     "half precision with a scaler": Planted(  # which reads a number in every step
         "saturated", "does not help", sizes=(16, 32, 64), native=16, blocks=1600, kernels=60,
-        wave_us=20.0, launch_us=100.0, train=SCALED,
+        wave_us=60.0, launch_us=300.0, budget="30s", train=SCALED,
     ),
     "four batches for each step": saturated(train=ACCUMULATED, micro_batches=4),
     "activations made twice": saturated(train=CHECKPOINTED),
