@@ -7,18 +7,10 @@ the same time; one that is weaker than its twin is probed in full as well.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-import threading
+import math
 import time
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
@@ -27,27 +19,22 @@ from ...advisor.measured.trials import pooled
 from ...advisor.split.twins import representatives
 from ...errors import RunError, UsageError
 from ...probes.devices import host
-from ...probes.process.interrupts import held_back, signal_of
-from ...probes.worker.run_script import die_with_parent
-from ...records import Advice, DeviceRun, DevicesRecord, RunRecord, Spread
+from ...records import DeviceRun, Spread
 from ..display import Display
-from ..recording.store import DEVICES, RECORD, RunStore, write_whole
 from ..setup.device_choice import Device
 from ..setup.options import DEFAULT_SCHEDULE, RunOptions
 from ..setup.options_as_typed import options_as_typed
-from ..setup.options_handed_over import hand_over
-from .outcome import Outcome, answer_of, last_error, twin_check
+from .engine import Probe
+from .fleet import Fleet
+from .local_engine import LocalEngine
+from .outcome import Outcome, answer_of, twin_check
 
 CHECK_OF_LEFT = 1 / 2
 """The share of the time left that a check may take. It ends as soon as its size is compared; on a
 busy machine its start alone takes longer than a share of a short budget."""
-RUN_END_S = 30.0
-"""A run that was interrupted gets so long to save and leave."""
 CHECK_SHARE, WEAK_SHARE = 1 / 6, 1 / 3
 """Shares of the budget for devices of one model: for the check of twins, and for the weak ones
 among them. Phases follow each other, and a budget bounds all of them."""
-RELAY_S = 5.0
-"""Seconds to wait for the last words of a run that has ended."""
 
 
 def run_devices(
@@ -62,13 +49,9 @@ def run_devices(
         RunError: nothing was measured on any device.
         UsageError: the folder holds a run already, or cannot be written.
     """
-    if any((folder / name).exists() for name in (RECORD, DEVICES)):
-        raise UsageError(f"{folder} holds a run already.", "Choose another folder.")
-    with (
-        contextlib.closing(RunStore(folder)),  # nobody else writes into it meanwhile
-        tempfile.TemporaryDirectory(prefix="ba-devices-") as scratch,
-    ):
-        return _Run(devices, options, folder, Path(scratch), display).all()
+    runs = [DeviceRun(device=device.name, model=device.model) for device in devices]
+    fleet = Fleet(LocalEngine(), runs, folder, display, command=options.command)
+    return _Run(devices, options, folder, fleet, display).all()
 
 
 class _Run:
@@ -77,62 +60,41 @@ class _Run:
         devices: Sequence[Device],
         options: RunOptions,
         folder: Path,
-        scratch: Path,
+        fleet: Fleet,
         display: Display,
     ) -> None:
         self._devices = list(devices)
         self._models = [device.model for device in devices]
         self._options = options
         self._folder = folder
-        self._scratch = scratch
+        self._fleet = fleet
         self._display = display
-        self._runs = {
-            device.name: DeviceRun(device=device.name, model=device.model)
-            for device in self._devices
-        }
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
-        self._relays: dict[str, threading.Thread] = {}
-        self._state = "running"
         self._until_s = time.monotonic() + options.goal.budget_s
-        self._started_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
 
     def all(self) -> Outcome:
         """Probes, checks the twins, probes the weak ones."""
-        self._save()
-        try:
-            budget_s = self._options.goal.budget_s
-            first = list(representatives(self._models))
-            later = CHECK_SHARE + WEAK_SHARE if len(first) < len(self._models) else 0.0
-            self._probe(first, budget_s * (1 - later) if later else None)
-            weak = self._check_twins()
-            if weak:
-                names = ", ".join(self._devices[place].name for place in weak)
-                self._display.note(f"{names}: weaker than its twin, probing it in full")
-                self._probe(weak, self._left_s(WEAK_SHARE))
-            self._state = "finished"
-        except KeyboardInterrupt as pressed:
-            self._interrupt(signal_of(pressed))
-            self._state = "interrupted"
-        except BaseException:
-            self._state = "failed"  # nobody goes on with it
-            with contextlib.suppress(RunError):
-                self._save()
-            raise
-        finally:
-            self._kill()
-        outcome = self._outcome()
-        if not outcome.answers and self._state == "finished":
-            self._state = "failed"
-            self._save()
-            said = next((run.error for run in self._runs.values() if run.error), "")
-            raise RunError(
-                f"no device could be measured. {said.removeprefix('Error: ')}".strip(),
-                "" if said else f"See the logs in {self._folder}.",
-            )
-        self._save()
-        return outcome
+        return self._fleet.carry_out(self._phases, self._nothing)
 
     # inside ----------------------------------------------------------------------------------
+
+    def _phases(self) -> None:
+        budget_s = self._options.goal.budget_s
+        first = list(representatives(self._models))
+        later = CHECK_SHARE + WEAK_SHARE if len(first) < len(self._models) else 0.0
+        self._probe(first, budget_s * (1 - later) if later else None)
+        weak = self._check_twins()
+        if weak:
+            names = ", ".join(self._devices[place].name for place in weak)
+            self._display.note(f"{names}: weaker than its twin, probing it in full")
+            self._probe(weak, self._left_s(WEAK_SHARE))
+
+    def _nothing(self) -> RunError:
+        said = next((run.error for run in self._fleet.runs.values() if run.error), "")
+        own_words = said.startswith("Error: ")
+        return RunError(
+            f"no device could be measured. {said.removeprefix('Error: ')}".strip(),
+            "" if own_words else f"See the logs in {self._folder}.",
+        )
 
     def _left_s(self, share: float, of_left: float = 1.0) -> float:
         """Seconds for the next phase: what is left, and its share of the budget at least.
@@ -144,15 +106,7 @@ class _Run:
         return max(of_left * left_s, share * self._options.goal.budget_s)
 
     def _probe(self, places: Sequence[int], budget_s: float | None) -> None:
-        started = {
-            self._devices[place].name: self._start(place, budget_s=budget_s) for place in places
-        }
-        for name, child in started.items():
-            self._note(name, folder=name, twin_of=None, exit_code=child.wait())
-            error = self._errors(name)
-            if child.returncode not in (0, None) and error:
-                self._note(name, error=error)
-        self._save()
+        self._fleet.probe([self._probe_of(place, budget_s=budget_s) for place in places])
 
     def _check_twins(self) -> list[int]:
         """Runs the size found on all devices of a model at once; the places of weak ones."""
@@ -160,8 +114,8 @@ class _Run:
         for model in dict.fromkeys(self._models):
             places = [place for place, other in enumerate(self._models) if other == model]
             first = self._devices[places[0]].name
-            answer = self._answer(first)
-            if self._runs[first].exit_code == UsageError.exit_code:
+            answer = answer_of(self._folder / first)
+            if self._fleet.runs[first].exit_code == UsageError.exit_code:
                 continue  # the same command is wrong on every device
             if len(places) < 2 or answer is None or answer[1].recommended is None:
                 weak += places[1:]  # nothing to check against: each for itself
@@ -169,26 +123,24 @@ class _Run:
             size = answer[1].recommended.batch_size
             self._display.note(f"batch {size} on {len(places)} devices at the same time: {model}")
             check_s = min(CHECK_S, self._left_s(CHECK_SHARE, of_left=CHECK_OF_LEFT))
-            children = [self._start(place, "-check", size, check_s) for place in places]
-            for child in children:
-                child.wait()
+            self._fleet.probe([self._probe_of(place, "-check", size, check_s) for place in places])
             speeds = [self._speed(f"{self._devices[place].name}-check", size) for place in places]
             for place, speed in zip(places[1:], speeds[1:], strict=True):
                 name = self._devices[place].name
                 check = twin_check(first, size, speed, speeds[0], f"{name}-check")
-                self._note(name, twin_of=first, folder=first, check=check)
+                self._fleet.note(name, twin_of=first, folder=first, check=check)
                 if check.verdict in ("weak", "strong") or speed is None:
                     weak.append(place)
-            self._save()
+            self._fleet.save()
         return weak
 
-    def _start(
+    def _probe_of(
         self,
         place: int,
         suffix: str = "",
         check_size: int | None = None,
         budget_s: float | None = None,
-    ) -> subprocess.Popen[bytes]:
+    ) -> Probe:
         device = self._devices[place]
         name = f"{device.name}{suffix}"
         options = device_options(
@@ -199,32 +151,14 @@ class _Run:
             check_size=check_size,
             budget_s=budget_s,
         )
-        variable = hand_over(options, self._scratch / f"{name}.json")
-        words = options.script_words
-        command = [sys.executable, "-m", "batchadvisor", "run", "--", *words]
-        cores = device.cores
-
-        def pin() -> None:
-            die_with_parent(signal.SIGTERM)  # as Ctrl-C: it keeps what it measured
-            if cores:
-                os.sched_setaffinity(0, cores)
-
-        log = (self._folder / f"{name}.log").open("wb")
-        with held_back():
-            child = self._children[name] = subprocess.Popen(
-                command,
-                env={**os.environ, **variable},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                # Nothing of ours runs between fork and exec but this.
-                preexec_fn=pin,  # noqa: PLW1509
-            )
-            relay = threading.Thread(target=self._relay, args=(child, name, log), daemon=True)
-            self._relays[name] = relay
-            relay.start()
-        return child
+        return Probe(
+            name=name,
+            request=device.option,
+            options=options,
+            log=self._folder / f"{name}.log",
+            cores=device.cores,
+            time_limit_s=math.inf,  # it has a budget
+        )
 
     def _share_bytes(self, device: Device) -> int | None:
         """Logical CPU devices share one memory; each may use its part, if no limit was given."""
@@ -233,76 +167,15 @@ class _Run:
             return None
         return free[0] // len(self._devices)
 
-    def _relay(self, child: subprocess.Popen[bytes], name: str, log: BinaryIO) -> None:
-        assert child.stderr is not None
-        with log, child.stderr:
-            for line in child.stderr:
-                log.write(line)
-                text = line.decode(errors="replace").rstrip()
-                self._display.note(f"{name}: {text.removeprefix('batchadvisor: ')}")
-
-    def _errors(self, name: str) -> str:
-        self._relays[name].join(RELAY_S)  # its last words may still be on their way to the log
-        return last_error(self._folder / f"{name}.log")
-
-    def _answer(self, name: str) -> tuple[RunRecord, Advice] | None:
-        return answer_of(self._folder / name)
-
     def _speed(self, name: str, size: int) -> Spread | None:
         """Samples per second at a size, the intervals of all its trials taken together."""
-        answer = self._answer(name)
+        answer = answer_of(self._folder / name)
         if answer is None:
             return None
         trials = [trial for trial in Measurements.of(answer[0]).ran if trial.batch_size == size]
         again = [trial for trial in trials if trial.purpose == "confirm"]
         # Those of the confirmation ran one after the other in a warm process.
         return pooled(again or trials, "samples_per_s")
-
-    def _note(self, name: str, **changes: object) -> None:
-        self._runs[name] = msgspec.structs.replace(self._runs[name], **changes)
-
-    def _outcome(self) -> Outcome:
-        answers = {}
-        for name, run in self._runs.items():
-            answer = self._answer(run.folder) if run.folder else self._answer(name)
-            if answer is not None:
-                answers[name] = answer
-        return Outcome(record=self._record(), folder=self._folder, answers=answers)
-
-    def _record(self) -> DevicesRecord:
-        return DevicesRecord(
-            state=self._state,  # type: ignore[arg-type]
-            started_at=self._started_at,
-            command=self._options.command,
-            devices=tuple(self._runs.values()),
-        )
-
-    def _save(self) -> None:
-        data = msgspec.json.format(msgspec.json.encode(self._record()), indent=1)
-        try:
-            write_whole(self._folder / DEVICES, data)
-        except OSError as error:
-            what = f"cannot write into {self._folder}: {error.strerror or error}."
-            raise RunError(
-                what, "Free some space; each device's own record has what it measured."
-            ) from error
-
-    def _interrupt(self, number: signal.Signals) -> None:
-        for child in self._children.values():
-            if child.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    child.send_signal(number)
-        for name, child in self._children.items():
-            with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-                child.wait(RUN_END_S)
-            if name in self._runs and not self._runs[name].folder:
-                self._note(name, folder=name, exit_code=child.returncode)
-
-    def _kill(self) -> None:
-        for child in self._children.values():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
 
 
 # The options of one device's own run, made of those of all.

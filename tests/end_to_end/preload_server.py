@@ -39,7 +39,7 @@ from spares import Spares
 MOST_BYTES = 1 << 20
 STARTERS = (
     "probes.process.worker_launch",
-    "session.devices.device_runs",
+    "session.devices.local_engine",
     "session.workers.launcher",
 )
 """Modules that start Python."""

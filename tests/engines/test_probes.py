@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from batchadvisor.cli import cli
 from batchadvisor.errors import RunError, UsageError
-from batchadvisor.features.plan.engines import probes as module
-from batchadvisor.features.plan.engines.cluster import cluster_answer
-from batchadvisor.features.plan.engines.engine import GpuType, Standing
-from batchadvisor.features.plan.engines.probes import run_probes
+from batchadvisor.features.plan.engines.cluster import cluster_answer, run_probes
+from batchadvisor.features.plan.engines.gpu_types import GpuType
 from batchadvisor.records import DevicesRecord
 from batchadvisor.reports.terminal.progress import NullDisplay
+from batchadvisor.session.devices import fleet as module
+from batchadvisor.session.devices.engine import Standing
 from batchadvisor.session.recording.store import DEVICES
 from batchadvisor.session.setup.options import RunOptions
 from click.testing import CliRunner

@@ -1,4 +1,4 @@
-"""`find_batch_size` on a card: its answer is what was planted, and the training goes on as it was."""
+"""`find_batch_size` on a card: it finds what was planted, and the training goes on as it was."""
 
 import json
 

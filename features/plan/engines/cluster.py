@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
 
-from ....errors import UsageError
+from ....errors import RunError, UsageError
 from ....probes.distributed.ranks import detect_rank
+from ....records import DeviceRun
+from ....session.devices.engine import Probe
+from ....session.devices.fleet import Fleet
 from ....session.devices.outcome import Outcome
 from ....session.devices.several import FOR_ONE_RUN, answer
 from ....session.display import Display
 from ....session.setup.options import RunOptions, check_goal, check_script, run_folder
 from ....session.setup.options_as_typed import options_as_typed
-from .engine import Engine, GpuType
-from .probes import run_probes
+from .gpu_types import ClusterEngine, GpuType
 
 EngineName = Literal["slurm", "ray"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
@@ -83,6 +86,55 @@ def run(options: RunOptions, cluster: Cluster, display: Display) -> Outcome:
         engine.close()
 
 
+def run_probes(
+    engine: ClusterEngine,
+    types: Sequence[GpuType],
+    options: Mapping[str, RunOptions],
+    folder: Path,
+    display: Display,
+    *,
+    command: tuple[str, ...],
+    time_limit_s: float,
+) -> Outcome:
+    """A run of the script on each type, all at the same time.
+
+    Args:
+        options: of each type's own run, by its name.
+        folder: of all runs, empty or to be made.
+        time_limit_s: what has not ended after so many seconds is cancelled, and keeps what it
+            measured.
+
+    Raises:
+        RunError: nothing was measured on any type.
+        UsageError: the folder holds a run already, or cannot be written.
+    """
+    probes = [
+        Probe(
+            name=kind.name,
+            request=kind.request,
+            options=options[kind.name],
+            log=folder / f"{kind.name}.log",
+            time_limit_s=time_limit_s,
+        )
+        for kind in types
+    ]
+    runs = [DeviceRun(device=kind.name, model=kind.request) for kind in types]
+    where = "; do all nodes share this folder?"
+    fleet = Fleet(engine, runs, folder, display, command=command, where=where)
+
+    def nothing() -> RunError:
+        said = {run.device: run.error.removeprefix("Error: ") for run in fleet.runs.values()}
+        what = "; ".join(f"{name}: {text.rstrip('.')}" for name, text in said.items() if text)
+        remedy = ""
+        if fleet.late:
+            remedy = "Wait longer with --time-limit, or name another type."
+        if fleet.has_logs():
+            remedy = f"See the logs in {folder}."
+        return RunError(f"nothing was measured on any GPU type. {what}.", remedy)
+
+    return fleet.carry_out(lambda: fleet.probe(probes, time_limit_s), nothing)
+
+
 def probe_options(options: RunOptions, kind: GpuType, folder: Path) -> RunOptions:
     """The options of one probe, with a command that would start it on its node.
 
@@ -135,7 +187,7 @@ def _check(options: RunOptions, cluster: Cluster) -> None:
         check_script(options.script_path)
 
 
-def _engine(cluster: Cluster) -> Engine:
+def _engine(cluster: Cluster) -> ClusterEngine:
     if cluster.engine == "ray":
         from .ray_cluster import RayEngine
 

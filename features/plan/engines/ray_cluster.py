@@ -22,10 +22,11 @@ import msgspec
 
 from ....errors import UsageError
 from ....probes.worker.run_script import die_with_parent
+from ....session.devices.engine import Probe, Standing
 from ....session.recording.store import RECORD
 from ....session.setup.options import RunOptions
 from ....session.setup.options_handed_over import hand_over
-from .engine import GpuType, Probe, Standing
+from .gpu_types import GpuType
 from .names import slugs
 
 TYPE = "accelerator_type:"
@@ -69,7 +70,7 @@ class RayEngine:
     def start(self, probe: Probe) -> None:
         """Asks for an actor; it comes when a GPU of the type is free."""
         remote = self._ray.remote(Prober)
-        kind = probe.type.request
+        kind = probe.request
         placed = {} if kind == UNNAMED_TYPE else {"resources": {f"{TYPE}{kind}": 0.001}}
         actor = remote.options(num_gpus=1, max_restarts=0, **placed).remote()
         options = msgspec.structs.replace(probe.options, output=None)
@@ -136,7 +137,7 @@ class RayEngine:
         if started.standing.state == "waiting":
             done, _ = self._ray.wait([started.begun], timeout=0)
             if not done:
-                return Standing(state="waiting", detail=f"no free {started.probe.type.request} yet")
+                return Standing(state="waiting", detail=f"no free {started.probe.request} yet")
             node = self._ray.get(started.begun)
             return Standing(state="running", detail=f"on {node}")
         code, said = self._ray.get(started.actor.look.remote())

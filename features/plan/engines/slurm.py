@@ -21,8 +21,9 @@ from pathlib import Path
 
 from ....errors import RunError, UsageError
 from ....probes.process.interrupts import held_back
+from ....session.devices.engine import Probe, Standing
 from ....session.setup.options_handed_over import hand_over
-from .engine import GpuType, Probe, Standing
+from .gpu_types import GpuType
 from .names import slugs
 
 JOB_ID = "SLURM_JOB_ID"
@@ -99,7 +100,7 @@ class SlurmEngine:
         folder = probe.log.parent.resolve()
         common = [
             *self._options,
-            *("--nodes", "1", "--ntasks", "1", "--gres", probe.type.request),
+            *("--nodes", "1", "--ntasks", "1", "--gres", probe.request),
             *("--job-name", self._name(probe.name), "--time", f"{limit_s // 60}:{limit_s % 60:02}"),
             *("--output", "/dev/null", "--error", _escaped(folder / probe.log.name)),
         ]
@@ -121,7 +122,7 @@ class SlurmEngine:
             if not started.job:
                 del self._started[probe.name]
                 handed.unlink(missing_ok=True)
-                raise RunError(f"sbatch refused {probe.type.request}: {started.last_words()}.")
+                raise RunError(f"sbatch refused {probe.request}: {started.last_words()}.")
 
     def look(self) -> Mapping[str, Standing]:
         """A process that has ended says most; `squeue` says the rest."""

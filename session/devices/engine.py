@@ -1,4 +1,4 @@
-"""The interface of every engine: start a probe on a GPU of a type, say how it stands, end it."""
+"""The interface of what starts runs of a script elsewhere: here, by Slurm, by Ray."""
 
 from __future__ import annotations
 
@@ -8,39 +8,27 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from ....session.setup.options import RunOptions
+from ..setup.options import RunOptions
 
 
-class GpuType(msgspec.Struct, frozen=True, kw_only=True):
-    """A type of GPU that a cluster has.
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of the script on one device.
 
     Attributes:
-        name: unique in the run, and the name of the folder of its record.
-        request: as the engine asks for one of them: `gpu:a100:1`.
+        name: unique among all that an engine starts.
+        request: the device as the engine asks for it: `gpu:a100:1`.
+        options: of that run; its `output` is the folder of its record.
+        log: what the run says on standard error has to get there, while it runs.
+        cores: of this machine, to which the run is bound; empty for all.
+        time_limit_s: it ends after so many seconds, the wait for a node included.
     """
 
     name: str
     request: str
-
-
-class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of the script on one GPU of a type.
-
-    Attributes:
-        options: of that run; its `output` is the folder of its record.
-        log: what the run says on standard error has to get there, while it runs.
-        time_limit_s: it ends after so many seconds, the wait for a node included.
-    """
-
-    type: GpuType
     options: RunOptions
     log: Path
+    cores: tuple[int, ...] = ()
     time_limit_s: float
-
-    @property
-    def name(self) -> str:
-        """The name of its type."""
-        return self.type.name
 
     @property
     def output(self) -> Path:
@@ -67,14 +55,6 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 class Engine(Protocol):
     """Starts probes; its records lie in the folders of the probes once they have ended."""
 
-    def types(self) -> tuple[GpuType, ...]:
-        """The types of GPU to probe.
-
-        Raises:
-            UsageError: the engine is not here, or its cluster has no GPU, or none as asked for.
-        """
-        ...
-
     def start(self, probe: Probe) -> None:
         """Hands a probe to the engine, and returns at once.
 
@@ -84,7 +64,7 @@ class Engine(Protocol):
         ...
 
     def look(self) -> Mapping[str, Standing]:
-        """How all started probes stand, by their names. Asked about twice a second."""
+        """How all started probes stand, by their names. Asked several times a second."""
         ...
 
     def cancel(self, names: Sequence[str]) -> None:
