@@ -706,7 +706,7 @@ class Trying:
         # Each window had two steps to warm up and one to time, at most.
         least_s = self._latest_s(self._size) / (1 + NUM_WARMUP)
         least, as_it_is = format_seconds(least_s), format_seconds(self._step_s)
-        return "slower", f"{none}: it takes more than {least}, and {as_it_is} as it is"
+        return "slower", f"{none}: one takes more than {least}, and {as_it_is} as it is"
 
     def _as_tried(
         self,

@@ -56,6 +56,13 @@ def test_autocast_that_costs_more_than_it_saves_is_no_gain(tmp_path):
     assert amp["gain"]["high"] < 1
 
 
+def test_steps_that_outlast_their_windows_are_slower(tmp_path):
+    (amp,) = of(tried("emulated", "amp", tmp_path), "amp")
+    assert amp["outcome"] == "slower"
+    assert amp["gain"] is None
+    assert "no step of it ended within a window: one takes more than" in amp["reason"]
+
+
 def test_a_graph_break_is_named_with_its_line(tmp_path):
     (compiled,) = of(
         tried("breaks_graph", "compile", tmp_path, sizes="64", budget="90s"), "compile"
