@@ -8,6 +8,7 @@ import pytest
 import torch
 from batchadvisor.features.remedies import catalogue
 from batchadvisor.features.remedies.in_script import (
+    calls,
     constructions,
     drained,
     in_force,
@@ -18,6 +19,7 @@ from batchadvisor.features.remedies.in_script import (
 from batchadvisor.features.remedies.in_script.constructions import with_loader_options
 from batchadvisor.features.remedies.settings import Drain, Settings
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 DATA = TensorDataset(torch.arange(40.0).reshape(20, 2))
@@ -41,6 +43,26 @@ class TestLoaderOptions:
 
     def test_nothing_changes_where_nothing_is_tried(self):
         assert self.made(Settings(), DATA, shuffle=True) == {"dataset": DATA, "shuffle": True}
+
+
+class TestCheckpointing:
+    """What counts is what a step does, and not which library holds torch's function for it."""
+
+    def recomputes(self, forward):
+        watched, layer = calls.Calls(), nn.Linear(2, 2)
+        watched.install()
+        try:
+            forward(layer, torch.ones(1, 2, requires_grad=True)).sum().backward()
+        finally:
+            watched.stop()
+        return watched.recomputes
+
+    @pytest.mark.parametrize("reentrant", [True, False])
+    def test_a_block_that_is_computed_again_is_seen(self, reentrant):
+        assert self.recomputes(lambda *x: checkpoint(*x, use_reentrant=reentrant))
+
+    def test_a_step_that_does_not_is_none(self):
+        assert not self.recomputes(lambda layer, x: layer(x))
 
 
 class TestOptimizers:

@@ -19,12 +19,14 @@ class Calls:
         roots: modules, in the order of their first call.
         call_place: the line of the first call.
         autocast: types under which they were called.
+        recomputes: whether a module was called within a backward pass: activation checkpointing.
     """
 
     def __init__(self) -> None:
         self.roots: list[nn.Module] = []
         self.call_place: SourceLine | None = None
         self.autocast: set[str] = set()
+        self.recomputes = False
         self._depth = 0
         self._hooks: ModuleHooks | None = None
 
@@ -39,6 +41,7 @@ class Calls:
             self._hooks = None
 
     def _before(self, module: nn.Module, _args: Any) -> None:
+        self.recomputes |= torch._C._current_graph_task_id() != -1
         self._depth += 1
         if self._depth > 1 or not (module.training and torch.is_grad_enabled()):
             return

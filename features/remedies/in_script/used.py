@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -69,7 +68,7 @@ def used_already(
         layout_by_hand=any(map(refuses_layout, calls.roots)),
         tf32=torch.get_float32_matmul_precision() != "highest",
         benchmark=bool(torch.backends.cudnn.benchmark),
-        checkpoints=uses_checkpointing(),
+        checkpoints=calls.recomputes,
         expandable="expandable_segments:True" in allocator_settings(),
         blocks=blocks.names,
         by_order=by_order,
@@ -124,25 +123,6 @@ def can_take(
     whole = all(each.is_floating_point() and not each.is_sparse for each in parameters)
     fits = whole and device.type in ("cpu", "cuda", "xpu", "mps")
     return fits and any(isinstance(each, kinds) and name in each.defaults for each in optimizers)
-
-
-def uses_checkpointing() -> bool:
-    """Whether the script holds torch's function for it, or a model of a library has it on."""
-    import sys
-
-    module: Any = sys.modules.get("torch.utils.checkpoint")
-    function = getattr(module, "checkpoint", None)
-    holders = [
-        each
-        for each in list(sys.modules.values())
-        if each is not module and vars(each).get("checkpoint") is function is not None
-    ]
-    ours = [each for each in holders if (each.__name__ or "").startswith(("torch", "batchadvisor"))]
-    on = any(
-        issubclass(type(each), nn.Module) and each.__dict__.get("gradient_checkpointing")
-        for each in gc.get_objects()
-    )
-    return on or len(holders) > len(ours)
 
 
 def line_of(place: SourceLine) -> str:
