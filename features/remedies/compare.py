@@ -14,6 +14,8 @@ from math import log, sqrt
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+import msgspec
+
 from ...advisor.measured.speeds import SURE, Reading, Speeds, Wander, readings_of
 from ...records import Spread, Trial
 from ...spread import student
@@ -116,6 +118,17 @@ def said(turns: Sequence[Turn], wander: Wander) -> Outcome:
         return "cannot tell"
     half = student(len(logs) - 1, SURE) * stdev(logs) / sqrt(len(logs))
     return outcome if abs(fmean(logs)) > half else "cannot tell"
+
+
+def within(gain: Spread, bound: float) -> Spread:
+    """What of a gain is possible that can be so large at most; its interval includes that.
+
+    >>> gain = Spread(median=1.13, low=1.04, high=1.22, num_samples=9, confidence=0.98)
+    >>> kept = within(gain, 1.05)
+    >>> kept.low, kept.median, kept.high
+    (1.04, 1.05, 1.05)
+    """
+    return msgspec.structs.replace(gain, median=min(gain.median, bound), high=min(gain.high, bound))
 
 
 def outcome_of(sure: Spread) -> Outcome:

@@ -59,13 +59,14 @@ from .compare import (
     rates_of,
     ratio,
     said,
+    within,
 )
 from .edits import edits_of
 from .larger import LEAST_LARGER, next_larger
 from .processes import ChangedWorkers, Process, Refused
 from .records import Ceiling, NumbersChecked, Outcome, Remedies, TriedRemedy
 from .settings import Begin, Drain, Facts, Kept, Settings, UsedAlready, Watched
-from .words import all_gained
+from .words import all_gained, ratio_text
 
 TRYING_SHARE = 3.0
 """Trying takes up to so many times the budget of the run, which with the run itself makes four."""
@@ -676,6 +677,11 @@ class Trying:
         if outcome == "gain" and len(what) == 1 and sure.low > BEYOND_BOUND * what[0].bound.factor:
             outcome = "cannot tell"
             reason = "it seems to gain more than it can, so that something else changed meanwhile"
+        bound = what[0].bound
+        # Where the interval lies beyond the bound as a whole, it is the bound that is not exact.
+        if outcome == "gain" and len(what) == 1 and sure.low <= bound.factor < sure.high:
+            sure = within(gain := sure, bound.factor)
+            reason = f"timed as {ratio_text(gain)}, and it can be x{bound.factor:.2f}: {bound.why}"
         if not numbers.finite:
             outcome = "wrong numbers"
             reason = numbers.note or "the loss is not finite any more"
@@ -686,7 +692,7 @@ class Trying:
         return self._as_tried(
             what,
             outcome,
-            gain=ratio(turns, self._wander, SURE),
+            gain=sure,
             rates=rates_of(turns),
             peak_bytes=_peak(turns, WITH_REMEDY),
             usual_bytes=_peak(turns, AS_IT_IS),
