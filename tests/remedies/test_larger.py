@@ -22,7 +22,7 @@ def test_any_line_is_followed_to_its_end(seed):
             refused = wanted
         else:
             tried[wanted] = int(fixed + each * wanted)
-    assert trials <= 11
+    assert trials <= 9
     assert max(tried) > largest / LEAST_LARGER / 1.05
 
 

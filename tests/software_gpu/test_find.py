@@ -30,7 +30,7 @@ def train_step(rows):
     rows = rows.to(device)
     part = canvas[: len(rows) * 100 * 1024]
     for _ in range(20):
-        part.add_(1)
+        part.add(1)
     with torch.autocast("cuda", torch.float16):
         loss = model(rows).mean()
     scaler.scale(loss).backward()
