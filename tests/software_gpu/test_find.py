@@ -101,7 +101,7 @@ def test_a_training_on_a_card_goes_on_with_the_size_that_was_planted(machine, tm
     assert told["limit"] == "saturated"
     assert told["not_restored"] == []
     assert told["places"]
-    assert told["holds"] == told["held"]
+    assert told["holds"] <= told["held"]
     assert (found["states"], found["drawn"]) == (usual["states"], usual["drawn"])
 
 
