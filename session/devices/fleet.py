@@ -33,7 +33,11 @@ class Fleet:
     Args:
         runs: one for each device, in their order; other probes are started for these.
         folder: of all runs, empty or to be made.
-        where: asked where a probe left no record: why it may be somewhere else.
+        where: said where a probe left no record: why it may be somewhere else.
+
+    Attributes:
+        runs: what is known of each device's run, by its name.
+        late: probes that did not end within their time.
     """
 
     def __init__(
