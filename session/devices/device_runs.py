@@ -92,7 +92,7 @@ class _Run:
         said = next((run.error for run in self._fleet.runs.values() if run.error), "")
         own_words = said.startswith("Error: ")
         return RunError(
-            f"no device could be measured. {said.removeprefix('Error: ')}".strip(),
+            f"no device could be measured. {_as_sentence(said.removeprefix('Error: '))}".strip(),
             "" if own_words else f"See the logs in {self._folder}.",
         )
 
@@ -176,6 +176,10 @@ class _Run:
         again = [trial for trial in trials if trial.purpose == "confirm"]
         # Those of the confirmation ran one after the other in a warm process.
         return pooled(again or trials, "samples_per_s")
+
+
+def _as_sentence(text: str) -> str:
+    return text if not text or text.endswith(".") else f"{text}."
 
 
 # The options of one device's own run, made of those of all.

@@ -231,7 +231,8 @@ class _Forks:
                 assert stdout == stderr
                 _run(_worker, stdin, stdout.fileno(), pass_fds, env, self._num_spares)
             nothing = os.open(os.devnull, os.O_RDWR)
-            given = zip((stdin, stdout, stderr), (nothing, nothing, write), strict=True)
+            errors = os.dup(stderr.fileno()) if hasattr(stderr, "fileno") else write
+            given = zip((stdin, stdout, stderr), (nothing, nothing, errors), strict=True)
             streams = [number if way is None else end for number, (way, end) in enumerate(given)]
             _run(_module, args, streams, self._note, env)
         if write is not None:
