@@ -507,14 +507,29 @@ class Trying:
         self._display.note(f"trying larger sizes with {candidate.words}")
         process = self._process(settings)
         try:
-            size = self._best_larger(process, peak_bytes, until_s)
+            sizes = self._fastest_larger(process, peak_bytes, until_s)
         finally:
             self._end(process)
-        if size is None:
-            raise Refused("none that was tried fits")
+        none = Refused("none that was tried fits")
+        for size in sizes:
+            try:
+                return self._compared_at(size, candidate, until_s)
+            except Refused as refused:  # a fresh process may need more memory: then a smaller one
+                none = refused
+        raise none
+
+    def _compared_at(self, size: int, candidate: Candidate, until_s: float) -> TriedRemedy:
+        """A remedy at a larger size beside the script as it is.
+
+        Raises:
+            Refused: there is no time, or it does not fit after all.
+            TimeOver: its steps took too long.
+        """
+        settings = candidate.settings
         if self._left_s() < self._comparison_s:
             raise Refused(f"batch {size} fits with it, and {NO_TIME} to compare it")
         self._display.note(f"trying {candidate.words} at batch {size}")
+        until_s = min(self._end_s, max(until_s, time.monotonic() + self._comparison_s))
         measured = self._measured(settings, until_s, size=size)
         judged = self._judged((candidate,), settings, measured, size=size)
         if (judged.peak_bytes or 0) > self._room_bytes():
@@ -530,8 +545,8 @@ class Trying:
         assert device is not None
         return (1 - self._record.goal.margin) * device.capacity_bytes
 
-    def _best_larger(self, process: Process, peak_bytes: int, until_s: float) -> int | None:
-        """The fastest of the sizes that fit above the present one; `None` where none fits."""
+    def _fastest_larger(self, process: Process, peak_bytes: int, until_s: float) -> list[int]:
+        """The sizes that fit above the present one, the fastest first; each next is smaller."""
         process.start(until_s)
         process.ask(Begin(), dict[str, Any], until_s)
         self._warm(process, until_s)
@@ -566,7 +581,11 @@ class Trying:
             peaks[size] = peak
             if trial.samples_per_s is not None:
                 rates[size] = trial.samples_per_s.median
-        return max(rates, key=rates.__getitem__, default=None)
+        fastest: list[int] = []
+        for size in sorted(rates, key=rates.__getitem__, reverse=True):
+            if not fastest or size < fastest[-1]:
+                fastest.append(size)
+        return fastest
 
     def _measured(
         self, settings: Settings, until_s: float, *, anew: bool = False, size: int | None = None

@@ -61,9 +61,10 @@ def test_what_checkpointing_saves_makes_room_for_a_larger_size(tmp_path):
     same, *larger = of(found, "checkpoint")
     assert same["peak_bytes"] < same["usual_bytes"]
     (more,) = larger
-    assert (more["outcome"], more["batch_size"]) == ("gain", 32)
+    assert more["outcome"] == "gain", more
+    assert more["batch_size"] >= 24
     assert more["peak_bytes"] < 0.95 * 720 * 2**20
-    assert "batch_size=32" in more["code"][-1]
+    assert f"batch_size={more['batch_size']}" in more["code"][-1]
     assert more["no_diff"]
     (computed,) = of(found, "accumulation")
     assert "not run" in computed["reason"]
