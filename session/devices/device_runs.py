@@ -14,8 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from ...advisor.measured.measurements import Measurements
-from ...advisor.measured.trials import pooled
 from ...advisor.split.twins import representatives
 from ...errors import RunError, UsageError
 from ...probes.devices import host
@@ -27,7 +25,7 @@ from ..setup.options_as_typed import options_as_typed
 from .engine import Probe
 from .fleet import Fleet
 from .local_engine import LocalEngine
-from .outcome import Outcome, answer_of, twin_check
+from .outcome import Outcome, answer_of, speed_at, twin_check
 
 CHECK_OF_LEFT = 1 / 2
 """The share of the time left that a check may take. It ends as soon as its size is compared; on a
@@ -85,7 +83,7 @@ class _Run:
         weak = self._check_twins()
         if weak:
             names = ", ".join(self._devices[place].name for place in weak)
-            self._display.note(f"{names}: weaker than its twin, probing it in full")
+            self._display.note(f"{names}: probing in full")
             self._probe(weak, self._left_s(WEAK_SHARE))
 
     def _nothing(self) -> RunError:
@@ -129,6 +127,8 @@ class _Run:
                 name = self._devices[place].name
                 check = twin_check(first, size, speed, speeds[0], f"{name}-check")
                 self._fleet.note(name, twin_of=first, folder=first, check=check)
+                if check.verdict in ("weak", "strong"):
+                    self._display.note(f"{name}: {check.verdict}er than its twin {first}")
                 if check.verdict in ("weak", "strong") or speed is None:
                     weak.append(place)
             self._fleet.save()
@@ -168,14 +168,8 @@ class _Run:
         return free[0] // len(self._devices)
 
     def _speed(self, name: str, size: int) -> Spread | None:
-        """Samples per second at a size, the intervals of all its trials taken together."""
         answer = answer_of(self._folder / name)
-        if answer is None:
-            return None
-        trials = [trial for trial in Measurements.of(answer[0]).ran if trial.batch_size == size]
-        again = [trial for trial in trials if trial.purpose == "confirm"]
-        # Those of the confirmation ran one after the other in a warm process.
-        return pooled(again or trials, "samples_per_s")
+        return None if answer is None else speed_at(answer[0], size)
 
 
 def _as_sentence(text: str) -> str:

@@ -10,6 +10,7 @@ import msgspec
 
 from ...advisor.advise import advise
 from ...advisor.measured.measurements import Measurements
+from ...advisor.measured.trials import pooled
 from ...advisor.split.allocation import plan_split
 from ...advisor.split.twins import compare
 from ...errors import BatchAdvisorError, UsageError
@@ -95,6 +96,18 @@ def last_error(log: Path) -> str:
         lines = log.read_text("utf-8", "replace").splitlines()
         return next((line for line in reversed(lines) if line.startswith("Error: ")), "")
     return ""
+
+
+def speed_at(record: RunRecord, size: int) -> Spread | None:
+    """Samples per second at a size; `None` where it was not timed.
+
+    Those of the confirmation ran one after the other in a warm process: they alone count, where its
+    time was not over before it had any.
+    """
+    ran = Measurements.of(record).ran
+    trials = [each for each in ran if each.batch_size == size and each.samples_per_s is not None]
+    again = [trial for trial in trials if trial.purpose == "confirm"]
+    return pooled(again or trials, "samples_per_s")
 
 
 def twin_check(

@@ -12,6 +12,7 @@ from batchadvisor.errors import RunError, UsageError
 from batchadvisor.records import DeviceRun, DevicesRecord, SplitPlan
 from batchadvisor.reports.terminal.progress import NullDisplay
 from batchadvisor.session.devices import device_runs, several
+from batchadvisor.session.devices.outcome import speed_at
 from batchadvisor.session.recording.store import DEVICES, RECORD, RunStore, read_record
 from batchadvisor.session.run import Run
 from batchadvisor.session.setup.device_choice import Device
@@ -19,6 +20,7 @@ from batchadvisor.session.setup.options import RunOptions
 from click.testing import CliRunner
 
 from ..end_to_end.driver import SCRIPTS
+from ..on_paper import record_of, trial_of
 
 DATA = Path(__file__).parents[1] / "data/records"
 ONE = (Device(name="cpu-1", option="cpu:1", model="CPU, 1 core"),)
@@ -78,6 +80,25 @@ def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch):
     with pytest.raises(RunError, match=r"cannot write into .*: No space left on device"):
         run(tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+class TestSpeed:
+    """What a check of twins compares."""
+
+    first = trial_of(32, 10.0)
+    again = msgspec.structs.replace(trial_of(32, 12.0), purpose="confirm")
+
+    def test_the_confirmation_counts(self):
+        record = record_of([self.first, self.again])
+        assert speed_at(record, 32) == self.again.samples_per_s
+
+    def test_one_that_has_no_speed_leaves_the_first(self):
+        """Its time was over; on a busy machine it often is."""
+        cut = msgspec.structs.replace(self.again, samples_per_s=None, step_s=None)
+        assert speed_at(record_of([self.first, cut]), 32) == self.first.samples_per_s
+
+    def test_another_size_is_none(self):
+        assert speed_at(record_of([self.first]), 64) is None
 
 
 @pytest.fixture
