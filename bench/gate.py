@@ -23,7 +23,7 @@ steady as that. Nothing of it is measured on a GPU.
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import math
 import os
 import random
@@ -52,7 +52,7 @@ SHARE = 0.05
 RUN = ("--no-profile", "--quiet", "--sizes", str(SIZE))
 ALARMS = ("step_time>+0%", "step_time>+2%", "step_time>+5%", "peak_memory>+0%", "peak_memory>+3%")
 FOUND = "step_time>+2%"
-SOFTWARE_GPU = HERE.parent / "scripts/software_gpu/library.py"
+SOFTWARE_GPU = HERE.parent / "scripts/software_gpu"
 TFLOPS = 0.0124
 """Of a card that is as fast as the middle one: a step is of 40 ms, of which its host takes 4."""
 DRIFT, DRIFT_ROUNDS = 0.03, 12
@@ -83,12 +83,8 @@ class Cards:
     name = "cuda"
 
     def __init__(self, folder: Path, deviation: float, seed: int) -> None:
-        spec = importlib.util.spec_from_file_location("software_gpu_library", SOFTWARE_GPU)
-        assert spec is not None
-        assert spec.loader is not None
-        self._module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = self._module
-        spec.loader.exec_module(self._module)
+        sys.path.insert(0, str(SOFTWARE_GPU))
+        self._module = importlib.import_module("library")
         folder.mkdir()
         self._folder, self._library = folder, self._module.build(folder)
         self._deviation, self._draw = deviation, random.Random(f"cards {seed}")

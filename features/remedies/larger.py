@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import ceil, sqrt
+
+from ...records import Trial
+from .processes import Refused
 
 LEAST_LARGER = 1.1
 """A size that is larger by less than this factor gains less than a comparison can show."""
@@ -41,3 +44,47 @@ def next_larger(peaks: Mapping[int, int], refused: int | None, room_bytes: float
     if refused is not None:
         forecast = min(forecast, int(sqrt(last * refused)))
     return forecast if forecast >= LEAST_LARGER * last else None
+
+
+def fastest_larger(
+    timed: Callable[[int], Trial],
+    peaks: Mapping[int, int],
+    room_bytes: float,
+    *,
+    allowed: Callable[[int], int],
+    goes_on: Callable[[], bool],
+) -> list[int]:
+    """The sizes that fit above the present one, the fastest first; each next is smaller.
+
+    Args:
+        timed: runs a size.
+        peaks: bytes at the present size.
+        allowed: the nearest size that may be tried.
+        goes_on: whether another may be tried.
+    """
+    peaks, rates = dict(peaks), dict[int, float]()
+    refused: int | None = None
+    while goes_on():
+        wanted = next_larger(peaks, refused, room_bytes)
+        size = 0 if wanted is None else allowed(wanted)
+        if size < LEAST_LARGER * max(peaks) or (refused is not None and size >= refused):
+            break
+        try:
+            trial = timed(size)
+        except Refused:
+            refused = size
+            continue
+        peak = None if trial.memory is None else trial.memory.peak_bytes
+        if peak is None:
+            break  # nobody knows what fits
+        if peak > room_bytes:
+            refused = size
+            continue
+        peaks[size] = peak
+        if trial.samples_per_s is not None:
+            rates[size] = trial.samples_per_s.median
+    fastest: list[int] = []
+    for size in sorted(rates, key=rates.__getitem__, reverse=True):
+        if not fastest or size < fastest[-1]:
+            fastest.append(size)
+    return fastest

@@ -37,6 +37,7 @@ from .catalogue import (
     ALL,
     EVERY_REMEDY,
     LEAST_GAIN,
+    NO_BOUND,
     REMEDY_NAMES,
     Candidate,
     Known,
@@ -62,7 +63,7 @@ from .compare import (
     within,
 )
 from .edits import edits_of
-from .larger import LEAST_LARGER, next_larger
+from .larger import fastest_larger
 from .processes import ChangedWorkers, Process, Refused
 from .records import Ceiling, NumbersChecked, Outcome, Remedies, TriedRemedy
 from .settings import Begin, Drain, Facts, Kept, Settings, UsedAlready, Watched
@@ -553,39 +554,24 @@ class Trying:
         found = self._record.discovery
         assert found is not None
         most = min(found.primary.num_samples or MOST_LARGER * self._size, MOST_LARGER * self._size)
-        multiples, room = Measurements.of(self._record).multiples, self._room_bytes()
-        peaks, rates = {self._size: peak_bytes}, dict[int, float]()
-        refused: int | None = None
-        while time.monotonic() < until_s and process.lives:
-            wanted = next_larger(peaks, refused, room)
-            size = 0 if wanted is None else multiples.nearest(round_size(wanted), most)
-            if size < LEAST_LARGER * max(peaks) or (refused is not None and size >= refused):
-                break
-            try:
-                trial = process.timed(
-                    size,
-                    window_s=WINDOW_S,
-                    num_warmup=1,
-                    deadline_s=until_s - time.monotonic(),
-                    until_s=until_s + STEP_END_S,
-                )
-            except Refused:
-                refused = size
-                continue
-            peak = (trial.memory.peak_bytes if trial.memory is not None else None) or max(
-                peaks.values()
+        multiples = Measurements.of(self._record).multiples
+
+        def timed(size: int) -> Trial:
+            return process.timed(
+                size,
+                window_s=WINDOW_S,
+                num_warmup=1,
+                deadline_s=until_s - time.monotonic(),
+                until_s=until_s + STEP_END_S,
             )
-            if peak > room:
-                refused = size
-                continue
-            peaks[size] = peak
-            if trial.samples_per_s is not None:
-                rates[size] = trial.samples_per_s.median
-        fastest: list[int] = []
-        for size in sorted(rates, key=rates.__getitem__, reverse=True):
-            if not fastest or size < fastest[-1]:
-                fastest.append(size)
-        return fastest
+
+        return fastest_larger(
+            timed,
+            {self._size: peak_bytes},
+            self._room_bytes(),
+            allowed=lambda size: multiples.nearest(round_size(size), most),
+            goes_on=lambda: process.lives and time.monotonic() < until_s,
+        )
 
     def _measured(
         self, settings: Settings, until_s: float, *, anew: bool = False, size: int | None = None
@@ -693,14 +679,17 @@ class Trying:
         num_rounds = len(rates_of(turns))
         if outcome == "cannot tell" and 0 < num_rounds < ROUNDS_TO_CLAIM:
             reason = f"there was time for {plural(num_rounds, 'round')} only"
-        if outcome == "gain" and len(what) == 1 and sure.low > BEYOND_BOUND * what[0].bound.factor:
+        # A bound is of one remedy at the size of the run. Where the whole interval lies beyond it,
+        # the bound is not exact, or something else changed.
+        bound = what[0].bound if len(what) == 1 and size is None else NO_BOUND
+        if outcome == "gain" and sure.low > BEYOND_BOUND * bound.factor:
             outcome = "cannot tell"
             reason = "it seems to gain more than it can, so that something else changed meanwhile"
-        bound = what[0].bound
-        # Where the interval lies beyond the bound as a whole, it is the bound that is not exact.
-        if outcome == "gain" and len(what) == 1 and sure.low <= bound.factor < sure.high:
-            sure = within(gain := sure, bound.factor)
-            reason = f"timed as {ratio_text(gain)}, and it can be x{bound.factor:.2f}: {bound.why}"
+        elif outcome == "gain" and sure.low <= bound.factor < sure.high:
+            reason = (
+                f"timed as {ratio_text(sure)}; x{bound.factor:.2f} is the most, for {bound.why}"
+            )
+            sure = within(sure, bound.factor)
         if not numbers.finite:
             outcome = "wrong numbers"
             reason = numbers.note or "the loss is not finite any more"

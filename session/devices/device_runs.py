@@ -27,9 +27,6 @@ from .fleet import Fleet
 from .local_engine import LocalEngine
 from .outcome import Outcome, answer_of, speed_at, twin_check
 
-CHECK_OF_LEFT = 1 / 2
-"""The share of the time left that a check may take. It ends as soon as its size is compared; on a
-busy machine its start alone takes longer than a share of a short budget."""
 CHECK_SHARE, WEAK_SHARE = 1 / 6, 1 / 3
 """Shares of the budget for devices of one model: for the check of twins, and for the weak ones
 among them. Phases follow each other, and a budget bounds all of them."""
@@ -88,20 +85,14 @@ class _Run:
 
     def _nothing(self) -> RunError:
         said = next((run.error for run in self._fleet.runs.values() if run.error), "")
-        own_words = said.startswith("Error: ")
-        return RunError(
-            f"no device could be measured. {_as_sentence(said.removeprefix('Error: '))}".strip(),
-            "" if own_words else f"See the logs in {self._folder}.",
-        )
+        own_words = said.startswith("Error: ")  # with what to do
+        text = said.removeprefix("Error: ").rstrip(".")
+        remedy = "" if own_words else f"See the logs in {self._folder}."
+        return RunError(f"no device could be measured. {text}.", remedy)
 
-    def _left_s(self, share: float, of_left: float = 1.0) -> float:
-        """Seconds for the next phase: what is left, and its share of the budget at least.
-
-        Args:
-            of_left: the share of what is left, where a phase follows.
-        """
-        left_s = self._until_s - time.monotonic()
-        return max(of_left * left_s, share * self._options.goal.budget_s)
+    def _left_s(self, share: float) -> float:
+        """Seconds for the next phase: what is left, and its share of the budget at least."""
+        return max(self._until_s - time.monotonic(), share * self._options.goal.budget_s)
 
     def _probe(self, places: Sequence[int], budget_s: float | None) -> None:
         self._fleet.probe([self._probe_of(place, budget_s=budget_s) for place in places])
@@ -120,7 +111,7 @@ class _Run:
                 continue
             size = answer[1].recommended.batch_size
             self._display.note(f"batch {size} on {len(places)} devices at the same time: {model}")
-            check_s = min(CHECK_S, self._left_s(CHECK_SHARE, of_left=CHECK_OF_LEFT))
+            check_s = min(CHECK_S, CHECK_SHARE * self._options.goal.budget_s)
             self._fleet.probe([self._probe_of(place, "-check", size, check_s) for place in places])
             speeds = [self._speed(f"{self._devices[place].name}-check", size) for place in places]
             for place, speed in zip(places[1:], speeds[1:], strict=True):
@@ -170,10 +161,6 @@ class _Run:
     def _speed(self, name: str, size: int) -> Spread | None:
         answer = answer_of(self._folder / name)
         return None if answer is None else speed_at(answer[0], size)
-
-
-def _as_sentence(text: str) -> str:
-    return text if not text or text.endswith(".") else f"{text}."
 
 
 # The options of one device's own run, made of those of all.

@@ -21,6 +21,7 @@ from .engine import Engine, Probe, Standing
 from .outcome import Outcome, answer_of, last_error
 
 POLL_PERIOD_S = 0.2
+"""Phases on this machine follow each other: a longer wait would be lost between them."""
 PROBE_END_S = 45.0
 """A probe that was cancelled gets so long to save and leave; Slurm kills after thirty."""
 STILL_WAITING_S = 60.0
@@ -87,21 +88,20 @@ class Fleet:
                     store.discard()
                 raise
 
-    def probe(self, probes: Sequence[Probe], limit_s: float = math.inf) -> None:
-        """Starts probes, and waits until all have ended.
+    def probe(self, probes: Sequence[Probe]) -> None:
+        """Starts probes, and waits until all have ended, at most as long as they may take.
 
-        Args:
-            limit_s: what has not ended after so many seconds is cancelled, and keeps what it
-                measured.
+        What has not ended by then is cancelled, and keeps what it measured.
         """
         for each in probes:
-            self._start(each)
-        self._wait(limit_s, limit_s)
+            with held_back():  # or there would be one that nobody cancels
+                self._start(each)
+        self._wait(max(each.time_limit_s for each in probes))
         if self._open:
             self.late |= set(self._open)
             self._engine.cancel(sorted(self._open))
-            self._wait(PROBE_END_S, limit_s)
-            self._give_up(limit_s)
+            self._wait(PROBE_END_S)
+            self._give_up()
 
     def note(self, name: str, **changes: object) -> None:
         """Notes something of a device's run."""
@@ -136,14 +136,14 @@ class Fleet:
             with contextlib.suppress(KeyboardInterrupt), held_back():
                 self._engine.cancel(sorted(self._open))
             with contextlib.suppress(KeyboardInterrupt):  # a second one waits no longer
-                self._wait(PROBE_END_S, math.inf)
+                self._wait(PROBE_END_S)
         except BaseException:
             with contextlib.suppress(RunError):
                 self.save("failed")
             raise
         finally:
             self._engine.close()
-        self._give_up(math.inf)
+        self._give_up()
         state = "interrupted" if self._interrupted else "finished"
         outcome = Outcome(
             record=self._record(state),
@@ -171,30 +171,28 @@ class Fleet:
         self._probes[probe.name] = probe
         self._open[probe.name] = Standing(state="waiting")
 
-    def _wait(self, for_s: float, limit_s: float) -> None:
+    def _wait(self, for_s: float) -> None:
         """Waits until all have ended, or for so long."""
         until_s = time.monotonic() + for_s
         while self._open:
             standings = self._engine.look()
             for name in list(self._open):
                 if name in standings:
-                    self._see(name, standings[name], limit_s)
+                    self._see(name, standings[name])
             if not self._open or time.monotonic() > until_s:
                 return
             self._remind(until_s)
             time.sleep(min(POLL_PERIOD_S, for_s))
 
-    def _give_up(self, limit_s: float) -> None:
+    def _give_up(self) -> None:
         for name, standing in list(self._open.items()):
-            ended = msgspec.structs.replace(standing, error="was ended")
-            self._ended(name, ended, limit_s)
+            self._ended(name, msgspec.structs.replace(standing, error="was ended"))
 
-    def _see(self, name: str, now: Standing, limit_s: float) -> None:
+    def _see(self, name: str, now: Standing) -> None:
         self._relay(name)
         before = self._open[name]
         if now.state == "ended":
-            last = msgspec.structs.replace(now, detail=now.detail or before.detail)
-            self._ended(name, last, limit_s)
+            self._ended(name, msgspec.structs.replace(now, detail=now.detail or before.detail))
             return
         if now != before and now.detail:
             words = "waiting" if now.state == "waiting" else "running"
@@ -211,7 +209,7 @@ class Fleet:
         ends = f"; cancelled in {format_seconds(until_s - now_s)}" if until_s < math.inf else ""
         self._say(f"{names}: {what}{ends}")
 
-    def _ended(self, name: str, last: Standing, limit_s: float) -> None:
+    def _ended(self, name: str, last: Standing) -> None:
         self._relay(name)
         before = self._open.pop(name)
         if name not in self.runs:
@@ -219,7 +217,7 @@ class Fleet:
         answer = answer_of(self._folder / name)
         error = last_error(self._probes[name].log) if last.exit_code else ""
         if name in self.late:
-            error = _too_late(before, limit_s)
+            error = _too_late(before, self._probes[name].time_limit_s)
         elif not error and last.error:
             error = last.error
         elif answer is None and not error:

@@ -8,13 +8,45 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ...probes.process.interrupts import exit_code, held_back
+from ...probes.process.interrupts import exit_code
 from ...probes.worker.run_script import die_with_parent
+from ..setup.options import RunOptions
 from ..setup.options_handed_over import hand_over
 from .engine import Probe, Standing
+
+
+def start_run(
+    options: RunOptions,
+    handed: Path,
+    log: Path,
+    *,
+    before: Callable[[], None],
+    working_folder: str | None = None,
+) -> subprocess.Popen[bytes]:
+    """Starts a run in a session of its own.
+
+    Args:
+        handed: file for its options, which the run reads.
+        log: gets its standard error.
+        before: called in the new process, between fork and exec.
+        working_folder: that of this process if not given.
+    """
+    variable = hand_over(options, handed)
+    with log.open("wb") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-m", "batchadvisor", "run", "--", *options.script_words],
+            cwd=working_folder,
+            env={**os.environ, **variable},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+            # Nothing of ours runs between fork and exec but this.
+            preexec_fn=before,  # noqa: PLW1509
+        )
 
 
 class LocalEngine:
@@ -28,26 +60,14 @@ class LocalEngine:
         """Starts a process whose standard error is the probe's log."""
         if self._scratch is None:
             self._scratch = tempfile.TemporaryDirectory(prefix="ba-devices-")
-        variable = hand_over(probe.options, Path(self._scratch.name) / f"{probe.name}.json")
-        words = probe.options.script_words
-        command = [sys.executable, "-m", "batchadvisor", "run", "--", *words]
+        handed = Path(self._scratch.name) / f"{probe.name}.json"
 
         def pin() -> None:
             die_with_parent(signal.SIGTERM)  # as Ctrl-C: it keeps what it measured
             if probe.cores:
                 os.sched_setaffinity(0, probe.cores)
 
-        with probe.log.open("wb") as log, held_back():
-            self._children[probe.name] = subprocess.Popen(
-                command,
-                env={**os.environ, **variable},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                start_new_session=True,
-                # Nothing of ours runs between fork and exec but this.
-                preexec_fn=pin,  # noqa: PLW1509
-            )
+        self._children[probe.name] = start_run(probe.options, handed, probe.log, before=pin)
 
     def look(self) -> Mapping[str, Standing]:
         """A process runs or has ended; it waits for nothing."""

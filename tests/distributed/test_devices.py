@@ -144,7 +144,7 @@ def two(tmp_path_factory):
     folder = tmp_path_factory.mktemp("devices")
     # Options that contradict those of a check: it must take its own.
     own = ("--start", "32", "--max-batch", "32", "--stacks")
-    options = ("--device", "cpu:1,cpu:1@0.25", *own, "--budget", "30s")
+    options = ("--device", "cpu:1,cpu:1@0.25", *own, "--budget", "20s")
     return driver.run_preloaded("run", *options, "-o", "out", SCRIPTS / "plain.py", folder=folder)
 
 

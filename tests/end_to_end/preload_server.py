@@ -216,6 +216,7 @@ class _Forks:
         stdout=None,
         stderr=None,
         pass_fds=(),
+        cwd=None,
         preexec_fn=None,
     ):
         assert start_new_session
@@ -225,6 +226,8 @@ class _Forks:
         pid = _fork()
         if not pid:
             os.write(self._note, f"{os.getpid()}\n".encode())
+            if cwd is not None:
+                os.chdir(cwd)
             if preexec_fn is not None:
                 preexec_fn()
             if pass_fds:

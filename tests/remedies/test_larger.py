@@ -3,7 +3,10 @@
 import random
 
 import pytest
-from batchadvisor.features.remedies.larger import LEAST_LARGER, next_larger
+from batchadvisor.features.remedies.larger import LEAST_LARGER, fastest_larger, next_larger
+from batchadvisor.features.remedies.processes import Refused
+
+from ..on_paper import trial_of
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -32,3 +35,36 @@ def test_a_peak_that_does_not_grow_doubles():
 
 def test_nothing_beyond_a_refusal_close_by():
     assert next_larger({64: 100, 128: 200}, 136, 10_000) is None
+
+
+class TestFastest:
+    """Peaks of 10 bytes a sample, and whatever a size takes for a step."""
+
+    def found(self, step_s, *, refused_from=10_000, room=1000, times=50):
+        tried = []
+
+        def timed(size):
+            tried.append(size)
+            if size >= refused_from:
+                raise Refused("out of memory")
+            return trial_of(size, step_s(size), peak=10 * size)
+
+        goes_on = lambda: len(tried) < times  # noqa: E731
+        return fastest_larger(timed, {16: 160}, room, allowed=int, goes_on=goes_on), tried
+
+    def test_the_fastest_comes_first_then_smaller_ones(self):
+        sizes, tried = self.found(lambda size: 1.0)
+        assert sizes == sorted(tried, reverse=True)
+        assert 88 <= sizes[0] <= 100
+
+    def test_a_larger_one_that_is_slower_is_left_out(self):
+        sizes, tried = self.found(lambda size: 1.0 if size < 50 else 9.0)
+        assert sizes[0] == 32
+        assert max(tried) > 50
+
+    def test_what_is_refused_is_not_among_them(self):
+        sizes, tried = self.found(lambda size: 1.0, refused_from=60)
+        assert max(tried) >= 60 > sizes[0] >= 50
+
+    def test_where_no_time_is_left_there_are_none(self):
+        assert self.found(lambda size: 1.0, times=0) == ([], [])

@@ -132,7 +132,7 @@ def run_probes(
             remedy = f"See the logs in {folder}."
         return RunError(f"nothing was measured on any GPU type. {what}.", remedy)
 
-    return fleet.carry_out(lambda: fleet.probe(probes, time_limit_s), nothing)
+    return fleet.carry_out(lambda: fleet.probe(probes), nothing)
 
 
 def probe_options(options: RunOptions, kind: GpuType, folder: Path) -> RunOptions:

@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,9 +22,9 @@ import msgspec
 from ....errors import UsageError
 from ....probes.worker.run_script import die_with_parent
 from ....session.devices.engine import Probe, Standing
+from ....session.devices.local_engine import start_run
 from ....session.recording.store import RECORD
 from ....session.setup.options import RunOptions
-from ....session.setup.options_handed_over import hand_over
 from .gpu_types import GpuType
 from .names import slugs
 
@@ -166,20 +165,13 @@ class Prober:
                 actor, which Ray's runtime environment brings along.
         """
         run = msgspec.structs.replace(options, output=self._folder / "run")
-        variable = hand_over(run, self._folder / "options.json")
-        words = ["-m", "batchadvisor", "run", "--", *run.script_words]
-        with (self._folder / RAY_LOG).open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, *words],
-                cwd=working_folder if Path(working_folder).is_dir() else None,
-                env={**os.environ, **variable},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                start_new_session=True,
-                # Nothing of ours runs between fork and exec but this.
-                preexec_fn=_end_with_actor,  # noqa: PLW1509
-            )
+        self._process = start_run(
+            run,
+            self._folder / "options.json",
+            self._folder / RAY_LOG,
+            before=_end_with_actor,
+            working_folder=working_folder if Path(working_folder).is_dir() else None,
+        )
         self._watched = _removed_at_the_end(self._folder, self._process.pid)
         return os.uname().nodename
 
