@@ -138,6 +138,8 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
 def _why_no_verdict(decision: Decision) -> str:
     if decision.because.rule == "nothing larger":
         return "nothing above the script's own size was timed"
+    if decision.because.rule == "too early":
+        return "no size was timed"
     if decision.standing == "not compared":
         return "the script's own size was not timed"
     return "nothing ran"

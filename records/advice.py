@@ -34,7 +34,7 @@ Standing = Literal[
     "no gain",  # compared, as good within the noise, and not much smaller
     "worse",  # compared, and slower than the goal allows
     "too noisy",  # compared, and the noise does not tell
-    "not compared",  # the own size was not timed
+    "not compared",  # the own size was not timed, or none at all before time was over
     "asked for",  # the best of the sizes that were asked for, the own not among them
     "own unknown",  # nobody knows the size that the script has as it is written
     "own cannot run",  # the own size failed, or takes more memory than it may

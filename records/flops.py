@@ -16,6 +16,7 @@ class StepFlops(Record, frozen=True, kw_only=True):
         recomputed: of forward passes made again in the backward one (checkpointing); in neither.
         products: the part of `forward + backward` that multiplies activations with each other, as
             attention does; it grows with the square of a batch's length.
+        convolutions: the part of `forward + backward` that convolves; `None` in older records.
         by_dtype: `forward + backward` by the type that was multiplied; `tfloat32` where a GPU may
             round float32 to it.
         positions, squares: places for tokens of the step, and the sum of rows x length² of its
@@ -27,6 +28,7 @@ class StepFlops(Record, frozen=True, kw_only=True):
     backward: int
     recomputed: int = 0
     products: int = 0
+    convolutions: int | None = None
     by_dtype: dict[str, int] = {}
     positions: int | None = None
     squares: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..advisor.advise import advise
 from ..errors import BatchAdvisorError
 from ..records import MemoryAnalysis, RunRecord
 from .recording.store import MEMORY_PAGE, write_whole
@@ -24,7 +25,8 @@ def write_memory_page(record: RunRecord, folder: Path, snapshot: Path | None = N
     path = folder / MEMORY_PAGE
     analysis, problem = _analysis(snapshot)
     try:
-        write_whole(path, render(memory_page(record, analysis)).encode())
+        page = memory_page(record, advise(record).recommended, analysis)
+        write_whole(path, render(page).encode())
     except OSError as error:
         return f"{path} could not be written: {error.strerror or error}"
     return problem

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from ...records import Goal, Spread, Standing
+from ...records import Goal, RunRecord, Spread, Standing
 from ..measured.energy import samples_per_joule, thriftiest, why_not
 from ..measured.measurements import Measurements
 from ..measured.scaling import input_share
@@ -60,6 +60,7 @@ OfNothing = Literal[
     "too large",  # each that ran takes too much memory; `other`: the smallest, `numbers`: its bytes
     "never delivered",  # the loader has `numbers` samples, fewer than `other`, the smallest
     "never timed",  # the goal needs times; `other` is the largest that ran
+    "too early",  # the same, as time was over; `other` is `None` where nothing ran either
     "out of memory",  # even `other`, the smallest that was tried
     "failed",  # even `other`, the smallest that was tried: `why`
     "nothing ran",  # `why`
@@ -129,7 +130,9 @@ def choose(measurements: Measurements, goal: Goal) -> Decision:
     measurements = measurements.under(goal)
     wanted = _of_the_goal(measurements)
     if wanted is None:
-        return Decision(size=None, standing="own", because=_why_none(measurements))
+        because = _why_none(measurements)
+        standing: Standing = "not compared" if because.rule == "too early" else "own"
+        return Decision(size=None, standing=standing, because=because)
     if measurements.record.observed is not None:  # a callback compares nothing
         return Decision(size=wanted, standing="own", because=_why(measurements, wanted))
     return _beside_own(measurements, wanted)
@@ -170,11 +173,15 @@ def _beside_own(measurements: Measurements, wanted: int) -> Decision:
 def _nothing_larger(measurements: Measurements, own: int) -> bool:
     """Whether the time was over before any size above the script's own was tried."""
     record, goal = measurements.record, measurements.goal
-    cut = record.stop_reason == BUDGET_SPENT or record.state == "interrupted"
-    if not cut or goal.kind not in ("knee", "throughput") or goal.sizes:
+    if not _is_cut(record) or goal.kind not in ("knee", "throughput") or goal.sizes:
         return False
     tried = (trial.batch_size for trial in record.trials if trial.outcome != "interrupted")
     return max(tried, default=own) <= own < largest_allowed(measurements)
+
+
+def _is_cut(record: RunRecord) -> bool:
+    """Whether the time was over before the search was."""
+    return record.stop_reason == BUDGET_SPENT or record.state == "interrupted"
 
 
 def _against_own(measurements: Measurements, wanted: int) -> Decision:
@@ -369,8 +376,9 @@ def _why_none(measurements: Measurements) -> Because:
     if ran and num_samples is not None and not any(map(measurements.can_be_delivered, ran)):
         return Because("never delivered", min(ran), numbers=(num_samples,))
     fit = [size for size in ran - timed.keys() if not measurements.known_bad(size)]
+    is_early = _is_cut(measurements.record) and not measurements.is_another_goal
     if fit and kind != "memory":
-        return Because("never timed", max(fit))
+        return Because("too early" if is_early else "never timed", max(fit))
     if measurements.smallest_bad is not None:
         worst = min(measurements.failed, key=lambda trial: trial.batch_size)
         if worst.outcome == "out_of_memory":
@@ -379,4 +387,6 @@ def _why_none(measurements: Measurements) -> Because:
     record = measurements.record
     if record.faults:
         return Because("nothing ran", why=record.faults[-1].detail)
+    if is_early:
+        return Because("too early")
     return Because("nothing ran", why=record.stop_reason or "Nothing was measured.")

@@ -22,6 +22,8 @@ def headline(
             return f"No answer yet: nothing above {because.other} was timed."
         if because is not None and because.rule == "not compared":
             return f"No answer yet: the script's own {because.other} was not timed."
+        if because is not None and because.rule == "too early":
+            return "No answer yet: no size was timed before the time was over."
         return "No batch size can be recommended."
     standing = "better" if decision is None else decision.standing
     kept = standing in ("own", "worse", "no gain", "too noisy") and decision is not None

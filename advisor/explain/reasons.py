@@ -6,7 +6,7 @@ They put a decision into words. What was chosen, and by which rule, they are tol
 from __future__ import annotations
 
 from ...records import Choice
-from ...units import format_bytes, format_share
+from ...units import format_bytes, format_seconds, format_share
 from ..choose.decision import Because, Decision, Rival, Rule
 from ..measured.measurements import Measurements
 from . import disturbances
@@ -294,6 +294,11 @@ def _nothing(measurements: Measurements, because: Because) -> str:
                 f"Sizes up to {other} ran and none of them was timed, which --goal "
                 f"{measurements.goal.kind} needs. --goal memory does not."
             )
+        case "too early":
+            ran = f"Sizes up to {other} ran, and none was timed" if other else "Nothing was timed"
+            step_s, more = measurements.script.native_step_s, _more_time(measurements, larger=True)
+            slow = "" if step_s is None else f" A step as written takes {format_seconds(step_s)}."
+            return f"{ran} before the time was over.{slow} {more}"
         case "out of memory":
             device = measurements.record.device
             limit = f" within {format_bytes(device.capacity_bytes)}" if device else ""

@@ -36,5 +36,7 @@ def offered(record: RunRecord, advice: Advice, folder: Path) -> str:
     if not alone or not found.traits.steers_loader:
         return ""
     kept = any(each.rule == "memory.page_faults" and each.code for each in advice.findings)
-    names = (plausible(advice.verdict.limit), "allocator" if kept else "")
+    counted = [trial.flops for trial in record.trials if trial.flops is not None]
+    convolves = any(flops.convolutions != 0 for flops in counted) or not counted
+    names = (plausible(advice.verdict.limit, convolves=convolves), "allocator" if kept else "")
     return ",".join(name for name in names if name)

@@ -391,6 +391,7 @@ def _order_code(_: Known, settings: Settings) -> tuple[str, ...]:
     )
 
 
+CHANNELS_LAST = "channels_last"
 LAYOUT = ("model = model.to(memory_format=torch.channels_last)  # once",)
 LAYOUT_BY_HAND = (
     "for weight in model.parameters():  # once",
@@ -526,7 +527,7 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
         code=lambda _, __: ("torch.backends.cudnn.benchmark = True",),
     ),
     Remedy(
-        name="channels_last",
+        name=CHANNELS_LAST,
         group="precision",
         excludes="layout",
         in_use=lambda k: "its convolutions are channels_last" if k.used.channels_last else "",
@@ -670,7 +671,7 @@ PLAUSIBLE: dict[Limit, tuple[str, ...]] = {
     "copies": ("pin",),
     "small kernels": ("compile", "fused", "foreach"),
     "memory": ("amp", "checkpoint", "segments"),
-    "saturated": ("amp", "compile", "channels_last"),
+    "saturated": ("amp", "compile", CHANNELS_LAST),
 }
 """Remedies that a verdict makes plausible; of these the answer names the command."""
 
@@ -709,6 +710,11 @@ def together(gained: Sequence[tuple[Candidate, float]]) -> tuple[Candidate, ...]
     return tuple(candidate for candidate, _ in best[:1])
 
 
-def plausible(limit: Limit) -> str:
-    """What `--try` takes after a verdict; empty where no remedy can be tried."""
-    return ",".join(PLAUSIBLE.get(limit, ()))
+def plausible(limit: Limit, *, convolves: bool) -> str:
+    """What `--try` takes after a verdict; empty where no remedy can be tried.
+
+    Args:
+        convolves: whether the model may have convolutions.
+    """
+    names = PLAUSIBLE.get(limit, ())
+    return ",".join(name for name in names if convolves or name != CHANNELS_LAST)

@@ -88,6 +88,7 @@ class CountedStep:
             backward=counted.backward // parts,
             recomputed=counted.recomputed // parts,
             products=counted.products // parts,
+            convolutions=_each(counted.convolutions, parts),
             by_dtype={name: flops // parts for name, flops in counted.by_dtype.items()},
             positions=_each(None if tokens is None else tokens.positions, parts),
             squares=_each(None if tokens is None else tokens.squares, parts),

@@ -25,6 +25,8 @@ from .optimizer_hooks import Listener, listen
 CPU_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 ACTIVATION_PRODUCTS = ("attention", "bmm")
 """Parts of the names of operations that multiply activations with each other."""
+CONVOLUTION = "conv"
+"""Part of the names of all convolutions."""
 WITHOUT_FORMULA = frozenset(
     {
         "mkldnn_rnn_layer",
@@ -109,6 +111,7 @@ class StepFlopCounter:
             backward=mode.backward,
             recomputed=mode.recomputed,
             products=mode.products,
+            convolutions=mode.convolutions,
             by_dtype=dict(mode.by_dtype),
             largest_tensor=mode.largest_tensor,
         )
@@ -167,7 +170,7 @@ class _PhaseCounter(FlopCounterMode):  # type: ignore[misc,unused-ignore]
         self.clear()
 
     def clear(self) -> None:
-        self.forward = self.backward = self.recomputed = self.products = 0
+        self.forward = self.backward = self.recomputed = self.products = self.convolutions = 0
         self.by_dtype: Counter[str] = Counter()
         self.largest_tensor: tuple[int, ...] = ()
         self._most = 0
@@ -204,6 +207,7 @@ class _PhaseCounter(FlopCounterMode):  # type: ignore[misc,unused-ignore]
         else:
             self.forward += flops
         self.products += flops if any(part in name for part in ACTIVATION_PRODUCTS) else 0
+        self.convolutions += flops if CONVOLUTION in name else 0
         self.by_dtype[_dtype_of(name, args)] += flops
 
     def _note_unknown(self, packet: Any, name: str) -> None:
@@ -246,7 +250,7 @@ def rounds(name: str) -> bool:
     """Whether a GPU may round float32 to tfloat32 in an operation."""
     with contextlib.suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if "conv" in name:
+        if CONVOLUTION in name:
             return bool(torch.backends.cudnn.allow_tf32)
         return bool(torch.backends.cuda.matmul.allow_tf32)
     return False

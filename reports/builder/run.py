@@ -137,7 +137,7 @@ def build_report(
         ),
         identity=_facts(identity(record)),
         memory=(
-            *memory_sections(record),
+            *memory_sections(record, advice.recommended),
             *profiled_section(hot_row(size_rows(record, shown), shown), record),
         ),
         advice=advice,

@@ -77,7 +77,7 @@ def test_a_look_that_would_take_too_long_is_unavailable(tmp_path):
     assert look.next_step == NEVER
     explained = look.explained()
     assert explained.reason.startswith("the process has more than 10 objects")
-    (section,) = memory_sections(record_of(explained=explained))
+    (section,) = memory_sections(record_of(explained=explained), None)
     assert "unavailable" in str(section)
 
 

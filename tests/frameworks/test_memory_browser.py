@@ -28,7 +28,7 @@ def folder(tmp_path_factory):
     )
     pages = {
         "run": html(build_report(known, advice)),
-        "refused": memory_html(memory_page(known)),
+        "refused": memory_html(memory_page(known, None)),
         "fits": memory_html(build_estimate(estimate(), "batchadvisor run train.py")),
     }
     folder = tmp_path_factory.mktemp("memory")

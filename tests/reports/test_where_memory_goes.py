@@ -198,10 +198,10 @@ class TestHostileNames:
         record, advice = samples.cpu()[:2]
         named = explained(record, (64, "recommended"), name=HOSTILE, line=HOSTILE)
         report = build_report(named, advice)
-        for page in (html(report), memory_html(memory_page(named))):
+        for page in (html(report), memory_html(memory_page(named, advice.recommended))):
             assert "<script>alert" not in page
             assert "&lt;script&gt;alert(1)" in page
-        for page in (markdown(report), memory_markdown(memory_page(named))):
+        for page in (markdown(report), memory_markdown(memory_page(named, advice.recommended))):
             assert "<script>alert" not in page
             assert "\\<script\\>alert" in page
         for text in (shown(named, advice), html(report), markdown(report)):
@@ -232,7 +232,7 @@ class TestPagesOfTheirOwn:
     def test_a_run_out_of_memory(self):
         record, advice = samples.nothing_fits()[:2]
         size = min(trial.batch_size for trial in record.trials if trial.outcome == "out_of_memory")
-        report = memory_page(explained(record, (size, "out of memory")))
+        report = memory_page(explained(record, (size, "out of memory")), None)
         assert report.headline.startswith(f"Batch {size} ran out of memory: the script can have")
         assert advise(record).recommended is advice.recommended is None
         assert any(isinstance(block, Charts) for block in report.walk())

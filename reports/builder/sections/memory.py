@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ....records import (
+    Choice,
     ExplainedSize,
     MemoryAnalysis,
     MemoryExplained,
@@ -36,15 +37,19 @@ WHY: dict[WhyExplained, str] = {
 NUM_LINES = 3
 
 
-def memory_sections(record: RunRecord) -> tuple[MemorySection, ...]:
+def memory_sections(record: RunRecord, recommended: Choice | None) -> tuple[MemorySection, ...]:
     """A section for each size that was explained; one that says why there is none; none at all
-    where nobody looked."""
+    where nobody looked.
+
+    Args:
+        recommended: by the answer, which may be another than when memory was explained.
+    """
     explained = record.explained
     if explained is None:
         return ()
     if not explained.sizes and not explained.held:
         return (_unknown("", explained.reason),)
-    sections = [_section(each, record) for each in explained.sizes]
+    sections = [_section(each, record, recommended) for each in explained.sizes]
     beside = any(len(section.charts) > 1 for section in sections)
     return (
         *sections,
@@ -88,10 +93,13 @@ def memory_lines(record: RunRecord) -> MemoryLines | None:
     )
 
 
-def memory_page(record: RunRecord, snapshot: MemoryAnalysis | None = None) -> Document:
+def memory_page(
+    record: RunRecord, recommended: Choice | None, snapshot: MemoryAnalysis | None = None
+) -> Document:
     """A page of its own, for a run that met an out-of-memory error.
 
     Args:
+        recommended: by the answer.
         snapshot: what torch's recorder says of it.
     """
     refused = [trial for trial in record.trials if trial.outcome == "out_of_memory"]
@@ -108,7 +116,8 @@ def memory_page(record: RunRecord, snapshot: MemoryAnalysis | None = None) -> Do
     if smallest is not None and smallest.detail:
         identity.append(("the error", smallest.detail))
     facts = Facts(facts=tuple(Fact(label=label, text=clean(text)) for label, text in identity))
-    sections = (*memory_sections(record), *(snapshot_sections(snapshot) if snapshot else ()))
+    snapshots = snapshot_sections(snapshot) if snapshot else ()
+    sections = (*memory_sections(record, recommended), *snapshots)
     return Document(
         kind="where the memory goes",
         title=clean(record.script.path),
@@ -128,8 +137,12 @@ def capacity_text(record: RunRecord) -> str:
     return f"{format_bytes(device.capacity_bytes)} ({device.capacity_source})"
 
 
-def _section(each: ExplainedSize, record: RunRecord) -> MemorySection:
+def _section(each: ExplainedSize, record: RunRecord, recommended: Choice | None) -> MemorySection:
     name = f"batch {each.batch_size}, {WHY[each.why]}"
+    if each.why == "recommended" and (
+        recommended is None or recommended.batch_size != each.batch_size
+    ):
+        name = f"batch {each.batch_size}"
     trial = each.trial
     if trial is None:
         return _unknown(name, each.reason)
