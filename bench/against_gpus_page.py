@@ -6,6 +6,7 @@ import statistics
 import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import log
 from typing import Any
 
 from common import HERE, header, table
@@ -45,6 +46,20 @@ def below(row: Row) -> bool:
 def inside(row: Row) -> bool:
     """Whether the whole range lies between what ran and what failed."""
     return not (low_fails(row) or high_fails(row) or below(row))
+
+
+def contradicts(row: Row) -> bool:
+    """Whether no size of the range lies between what ran and what failed."""
+    return low_fails(row) or bool(row["high"] < row["fit"])
+
+
+GAP = log(1.5 * 4 / 3) / 2
+"""Mean logarithm of the ratio of neighbours among the published sizes (512, 384, 256, ...)."""
+
+
+def chance(row: Row) -> float:
+    """That a range so wide, if it is right, has one of the published sizes inside it, 0..1."""
+    return min(1.0, log(row["high"] / row["low"]) / GAP)
 
 
 def width(row: Row) -> float:
@@ -278,6 +293,13 @@ def _summary(rows: Sequence[Row]) -> list[str]:
             f"upper "
             f"end alone in {sum(map(high_fails, rows))}. The lower end is below a size that ran in "
             f"{sum(map(below, rows))}."
+        ),
+        (
+            f"{sum(map(contradicts, rows))} contradict what is published: no size of the range "
+            "lies between the one that ran and the one that failed. The others that are not "
+            "inside have a published size within the range, so that what is published does not "
+            "tell. Of ranges that are right and so wide, chance alone lets that happen to "
+            f"{100 * statistics.mean(map(chance, bracketed)):.0f} %."
         ),
         (
             f"The median width is {100 * statistics.median(widths):.1f} %, the largest "

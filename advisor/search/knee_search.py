@@ -71,7 +71,7 @@ SPEED_GOALS = ("throughput", "energy")
 def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
     """The next trial of the search, or why it is over."""
     return (
-        _again(measurements)
+        (_again(measurements) if len(measurements.searched) > 1 else None)  # a second size first
         or next_comparison(measurements)
         or next_smaller(measurements)  # these cost the least
         or _first_larger(measurements, budget)
@@ -80,6 +80,7 @@ def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
         or _refine(measurements)
         or _sharpen(measurements)
         or next_to_knee(measurements)
+        or _again(measurements)
         or _why_over(measurements)
     )
 
