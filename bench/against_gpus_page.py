@@ -102,6 +102,11 @@ def _share(rows: Sequence[Row], of: Callable[[Row], bool]) -> str:
     return f"{100 * sum(map(of, rows)) / len(rows):.0f}"
 
 
+def _num(of: Callable[[Row], bool], rows: Sequence[Row]) -> str:
+    num = sum(map(of, rows))
+    return f"{num} row{'s' * (num != 1)}"
+
+
 def grouped(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
     """By family and memory layout, the largest families first."""
     families: dict[str, list[Row]] = defaultdict(list)
@@ -289,13 +294,12 @@ def _summary(rows: Sequence[Row]) -> list[str]:
             f"{len(bracketed)} rows where a size failed, {_share(bracketed, inside)} %."
         ),
         (
-            f"The lower end is a size that failed in {sum(map(low_fails, rows))} rows, and the "
-            f"upper "
-            f"end alone in {sum(map(high_fails, rows))}. The lower end is below a size that ran in "
-            f"{sum(map(below, rows))}."
+            f"The lower end is a size that failed in {_num(low_fails, rows)}, the upper end alone "
+            f"in {_num(high_fails, rows)}. The lower end is below a size that ran in "
+            f"{_num(below, rows)}."
         ),
         (
-            f"{sum(map(contradicts, rows))} contradict what is published: no size of the range "
+            f"What is published contradicts the range in {_num(contradicts, rows)}: no size of it "
             "lies between the one that ran and the one that failed. The others that are not "
             "inside have a published size within the range, so that what is published does not "
             "tell. Of ranges that are right and so wide, chance alone lets that happen to "
