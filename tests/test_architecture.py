@@ -1,6 +1,7 @@
 """The drawings of docs/architecture.md, and every path that a page names, are there in the code.
 
-And a constant's name means one thing all over the package.
+And what is asked of every module: one meaning for a constant, traits in the place of a door's name,
+sentences that only word a decision.
 """
 
 from __future__ import annotations
@@ -10,28 +11,19 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+import pytest
+
 from . import pages
 from .pages import ROOT
-from .test_layers import PARTS, feature_of, modules
+from .test_layers import PARTS, feature_of, imports_of, modules
 
-SEVERAL_VALUES = frozenset(
-    {
-        "KINDS",
-        "LEAST_NUMBERS",
-        "MOST",
-        "NARROW",
-        "OUTSIDE",
-        "PIECE",
-        "SMALLEST",
-        "UNKNOWN",
-    }
-)
+SEVERAL_VALUES = {
+    *("KINDS", "LEAST_NUMBERS", "MOST", "NARROW", "OUTSIDE", "PIECE", "SMALLEST", "UNKNOWN")
+}
 """Names that still mean several things in rooms apart: the list only ever becomes shorter."""
 
 
 class TestArchitecture:
-    """The drawings name what is there."""
-
     def test_the_rooms_are_the_folders(self) -> None:
         drawn = set(re.findall(r"\b([a-z]+)/", pages.block("rooms").text))
         assert drawn == _tops()
@@ -122,3 +114,63 @@ def _packages() -> list[str]:
     text = (ROOT / "pyproject.toml").read_text()
     listed = text.partition("\npackages = [")[2].partition("]")[0]
     return re.findall(r'"([\w.]+)"', listed)
+
+
+MAY_COMPARE_DOORS = ("probes/doors/", "cli/")
+"""Elsewhere what follows from a door is asked of its traits; see records/doors.py."""
+
+
+def compared_doors(text: str) -> list[int]:
+    """The lines that compare a door with a name, or choose by one."""
+    lines = set()
+    for node in ast.walk(ast.parse(text)):
+        sides: list[ast.expr] = []
+        if isinstance(node, ast.Match):
+            sides = [node.subject]
+        elif isinstance(node, ast.Compare) and any(
+            isinstance(operator, (ast.Eq, ast.NotEq, ast.In, ast.NotIn)) for operator in node.ops
+        ):
+            sides = [node.left, *node.comparators]
+        if any(getattr(side, "id", getattr(side, "attr", "")) == "door" for side in sides):
+            lines.add(node.lineno)
+    return sorted(lines)
+
+
+class TestDoors:
+    def test_nobody_compares_a_door_where_its_traits_say_what_follows(self) -> None:
+        bad = [
+            f"{path}:{line}"
+            for path, file in modules().items()
+            if not path.startswith(MAY_COMPARE_DOORS)
+            for line in compared_doors(file.read_text())
+        ]
+        assert bad == []
+
+    def test_a_comparison_is_seen(self) -> None:
+        text = """discovery.door == "loader"
+"loader" != record.discovery.door
+door in ("loader", "keras")
+match options.door:
+    case "live":
+        pass
+discovery.traits.takes_turns
+found.door is None
+"""
+        assert compared_doors(text) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("path", ["advisor/explain/reasons.py", "advisor/explain/headline.py"])
+def test_the_sentences_of_an_answer_choose_nothing(path: str) -> None:
+    """A sentence that chose again could contradict the choice."""
+    text = modules()[path].read_text()
+    asked = {name for _, name, *_ in imports_of(text, path)}
+    chosen = {name for name in asked if name.startswith("./advisor/choose")}
+    assert chosen <= {"./advisor/choose/decision"}
+    names = {
+        alias.name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom) and node.module == "choose.decision"
+        for alias in node.names
+    }
+    assert "Decision" in names
+    assert names <= {"Because", "Decision", "Rival", "Rule"}

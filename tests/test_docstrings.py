@@ -48,14 +48,15 @@ def test_no_docstring_begins_with_a_fragment():
     assert {path: said for path, said in found.items() if said} == {}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '"""The same for a notebook."""',
-        'X = 3\n"""So many batches at once."""',
-        'class A:\n    x: int = 3\n    """Of a block."""',
-        'class A:\n    def f(self):\n        """Of a tensor."""',
-    ],
-)
-def test_a_fragment_would_be_seen(text):
-    assert len(fragments(text)) == 1
+def test_fragments_would_be_seen():
+    text = '''"""The same for a notebook."""
+X = 3
+"""So many batches at once."""
+class A:
+    """A whole sentence."""
+    x: int = 3
+    """Of a block."""
+    def f(self):
+        """Of a tensor."""
+'''
+    assert [line for line, _ in fragments(text)] == [1, 3, 7, 9]

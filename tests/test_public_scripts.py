@@ -42,6 +42,7 @@ ROW = {
     "recommended": 64,
     "arrived": [[8, 8], [64, 64]],
 }
+ELSEWHERE = ROW["source"] | {"place": {"file": "train.py", "line": 6}}
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +114,8 @@ class TestJudging:
             ({"door": "template"}, "door"),
             ({"loader": "train.py:20"}, "loader"),
             ({"arrived": [[8, 8], [64, 8]]}, "size that arrived"),
-            (
-                {"source": ROW["source"] | {"place": {"file": "train.py", "line": 6}}},
-                "line to change",
-            ),
+            ({"typed": {"samples_per_s": {}, "missed": [64]}}, "size that arrived"),
+            ({"source": ELSEWHERE}, "line to change"),
         ],
     )
     def test_what_differs_from_the_source_is_wrong(self, verdicts, fields, what):
@@ -128,25 +127,21 @@ class TestJudging:
         verdict, checks = self.verdict(verdicts, source=None)
         assert (verdict, checks["line to change"]) == ("answered", "not named")
 
-    def test_an_advised_size_that_does_not_arrive_when_it_is_typed_is_wrong(self, verdicts):
-        typed = {"samples_per_s": {}, "missed": [64]}
-        verdict, checks = self.verdict(verdicts, typed=typed)
-        assert (verdict, checks["size that arrived"]) == ("wrong", "another one for 64")
-        assert self.verdict(verdicts, typed=typed | {"missed": [16]}).verdict == "answered"
-
-    def test_what_else_has_to_change_must_be_said(self, verdicts):
-        assert self.verdict(verdicts, {"says": "MAX_SIZE"}).verdict == "wrong"
-        assert (
-            self.verdict(verdicts, {"says": "MAX_SIZE"}, change="MAX_SIZE too").verdict
-            == "answered"
-        )
-        assert self.verdict(verdicts, {"says": "MAX_SIZE"}, recommended=8).verdict == "answered"
-
-    def test_a_size_that_cannot_run_is_wrong(self, verdicts):
-        assert self.verdict(verdicts, {"most": 32}).verdict == "wrong"
-
-    def test_no_answer_yet_is_no_answer(self, verdicts):
-        assert self.verdict(verdicts, headline="No answer yet: go on").verdict == "later"
+    @pytest.mark.parametrize(
+        ("truth", "fields", "verdict"),
+        [
+            # A typed size that does not arrive counts where it is advised.
+            ({}, {"typed": {"samples_per_s": {}, "missed": [16]}}, "answered"),
+            # What else has to change must be said.
+            ({"says": "MAX_SIZE"}, {}, "wrong"),
+            ({"says": "MAX_SIZE"}, {"change": "MAX_SIZE too"}, "answered"),
+            ({"says": "MAX_SIZE"}, {"recommended": 8}, "answered"),
+            ({"most": 32}, {}, "wrong"),  # it cannot run
+            ({}, {"headline": "No answer yet: go on"}, "later"),
+        ],
+    )
+    def test_an_answer_is_judged_as_a_whole(self, verdicts, truth, fields, verdict):
+        assert self.verdict(verdicts, truth, **fields).verdict == verdict
 
     def test_a_command_to_type_is_counted_apart_where_it_leads_to_an_answer(self, verdicts):
         error = "Start it once for each size: batchadvisor run t.py -b {batch_size}   (one each)."
@@ -172,32 +167,24 @@ class TestJudging:
     def test_no_size_to_choose(self, verdicts):
         script = {"truth": {"told": "one batch is the graph", "says": "no size to choose"}}
         told = {"outcome": "refused", "error": "one batch: there is no size to choose"}
-        assert verdicts.judged(script, told).verdict == "told"
-        assert (
-            verdicts.judged(script, {"outcome": "refused", "error": "failed"}).verdict == "failed"
-        )
-        assert verdicts.judged(script, ROW).verdict == "wrong"
+        for row, verdict in ((told, "told"), (told | {"error": "no"}, "failed"), (ROW, "wrong")):
+            assert verdicts.judged(script, row).verdict == verdict
 
     @pytest.mark.parametrize(
-        ("fields", "words"),
+        ("size", "fields", "words"),
         [
-            ({}, "advise another size"),
-            ({"recommended": 8, "standing": "too noisy"}, "too noisy to tell"),
-            ({"recommended": 8, "standing": "own", "timed": [4, 8]}, "no larger one timed"),
-            (
-                {"recommended": 8, "standing": "own", "timed": [8, 64]},
-                "after a larger one was timed",
-            ),
+            (64, {}, "advise another size"),
+            (8, {"standing": "too noisy"}, "too noisy to tell"),
+            (8, {"standing": "own", "timed": [4, 8]}, "no larger one timed"),
+            (8, {"standing": "own", "timed": [8, 64]}, "after a larger one was timed"),
         ],
     )
-    def test_answers_are_told_apart_by_what_was_timed(self, verdicts, fields, words):
-        assert verdicts.advice(ROW | fields).endswith(words)
+    def test_answers_are_told_apart_by_what_was_timed(self, verdicts, size, fields, words):
+        assert verdicts.advice(ROW | {"recommended": size} | fields).endswith(words)
 
     def test_a_sweep_is_compared_at_the_advised_size(self, verdicts):
-        row = {
-            "recommended": 64,
-            "typed": {"samples_per_s": {"8": [50, 70], "64": [90], "32": [100]}},
-        }
+        typed = {"samples_per_s": {"8": [50, 70], "64": [90], "32": [100]}}
+        row = {"recommended": 64, "typed": typed}
         sweep = verdicts.swept(row)
         assert (sweep.best, sweep.share, sweep.num_passes) == (32, 0.9, 1)
         assert verdicts.swept(row | {"recommended": 16}) is None
@@ -227,14 +214,12 @@ class TestRunning:
         git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(clone)]
         for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "a script"]):
             subprocess.run([*git, *words], check=True)
-        head = subprocess.run(
-            [*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
-        )
+        head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True)
         (clone / "src" / "train.py").write_text("raise SystemExit('not of the commit')\n")
         script = {
             "name": "made",
             "repo": "somebody/project",
-            "commit": head.stdout.strip(),
+            "commit": head.strip(),
             "take": ["src"],
             "folder": "src",
             "words": "train.py",
@@ -269,17 +254,11 @@ class TestRunning:
         seen = scripts._typed(script, [8, 48], tmp_path, dict(os.environ))
         assert seen["missed"] == []
         assert {size: len(each) for size, each in seen["samples_per_s"].items()} == {
-            "8": 2,
-            "48": 2,
-        }
-
-    @pytest.mark.slow
-    def test_a_typed_size_that_does_not_arrive_is_seen(self, scripts, clones, tmp_path):
-        _, script = clones
-        (tmp_path / "words.txt").write_text("a " * 4080)
+            "8": 2, "48": 2,
+        }  # fmt: skip
         (tmp_path / "train.py").write_text(TRAIN.replace("=args.batch_size", "=8"))
         seen = scripts._typed(script, [48], tmp_path, dict(os.environ))
-        assert seen == {"samples_per_s": {}, "missed": [48]}
+        assert seen == {"samples_per_s": {}, "missed": [48]}  # it did not arrive
 
     def test_a_command_is_ended_with_all_that_it_started(self, scripts, tmp_path):
         from public_copies import limited
@@ -309,9 +288,7 @@ class TestRunning:
     def test_what_is_kept_names_no_folder(self, bench, tmp_path):
         from public_copies import without_paths
 
-        told = {
-            "error": f"{tmp_path}/src/train.py: see /usr/lib/python3/torch/nn.py, a/b/c, https://a.b/c/d"
-        }
-        kept = {"error": "src/train.py: see nn.py, a/b/c, https://a.b/c/d"}
+        told = {"error": f"{tmp_path}/src/train.py: see /usr/lib/torch/nn.py, a/b, https://a.b/c/d"}
+        kept = {"error": "src/train.py: see nn.py, a/b, https://a.b/c/d"}
         assert without_paths(told, tmp_path) == kept
         assert without_paths([told, 3], tmp_path) == [kept, 3]

@@ -8,7 +8,6 @@ from batchadvisor.features.remedies.catalogue import (
     ALL,
     EVERY_REMEDY,
     LEAST_GAIN,
-    REMEDY_NAMES,
     Known,
     candidates,
     together,
@@ -32,52 +31,46 @@ def named(name):
     return next(remedy for remedy in EVERY_REMEDY if remedy.name == name)
 
 
+def ceilings(*rates):
+    """What a loader gives with 0, 1, ... workers."""
+    return tuple(
+        Ceiling(num_workers=number, samples_per_s=rate) for number, rate in enumerate(rates)
+    )
+
+
 class TestBounds:
-    def test_a_loader_that_waits_for_nothing_is_left_alone(self):
+    @pytest.mark.parametrize(
+        ("name", "facts", "factor"),
+        [
+            ("workers", {"input_share": 0.75, "samples_per_s": 100.0}, 4),
+            ("fused", {"optimizer_share": 0.2}, 1.25),
+            ("amp", {"input_share": 0.0}, inf),  # nothing bounds it
+            ("amp", {"device": "cuda", "idle_share": 0.8}, 1.25),
+        ],
+    )
+    def test_no_more_is_gained_than_the_part_that_a_remedy_shortens(self, name, facts, factor):
+        assert candidates(known(**facts), (name,))[0].bound.factor == pytest.approx(factor)
+
+    def test_what_cannot_gain_is_not_tried(self):
         of = known(input_share=0.001, samples_per_s=100.0)
         assert {each.remedy.name for each in tried(of)}.isdisjoint({"workers", "prefetch"})
-
-    def test_workers_gain_no_more_than_the_wait(self):
-        of = known(input_share=0.75, samples_per_s=100.0)
-        (bound,) = {each.bound.factor for each in tried(of, "workers")}
-        assert bound == pytest.approx(4)
-
-    def test_workers_gain_no_more_than_the_loader_gives(self):
-        ceilings = tuple(
-            Ceiling(num_workers=number, samples_per_s=rate)
-            for number, rate in ((0, 100.0), (1, 100.0), (2, 150.0))
-        )
-        of = known(input_share=0.9, samples_per_s=100.0, ceilings=ceilings)
-        bounds = {each.settings.num_workers: each.bound for each in candidates(of, ("workers",))}
-        assert bounds[2].factor == pytest.approx(1.5)
-        assert "at most 150 samples/s" in bounds[2].why
-
-    def test_a_loader_that_can_never_keep_up_is_not_tried(self):
-        ceilings = tuple(Ceiling(num_workers=number, samples_per_s=100.0) for number in (0, 1, 2))
-        of = known(input_share=0.9, samples_per_s=100.0, ceilings=ceilings)
-        assert tried(of, "workers") == []
-        assert candidates(of, ("workers",))
-
-    def test_nothing_on_the_device_helps_a_step_that_only_waits(self):
+        assert tried(known(optimizer_share=0.01), "fused", "foreach") == []
         of = known(input_share=0.99, samples_per_s=100.0)
         assert {each.remedy.group for each in tried(of)} == {"input"}
 
-    def test_an_optimizer_gains_no_more_than_it_takes(self):
-        of = known(optimizer_share=0.2)
-        assert candidates(of, ("fused",))[0].bound.factor == pytest.approx(1.25)
-        assert tried(known(optimizer_share=0.01), "fused", "foreach") == []
-
-    def test_what_nothing_bounds_says_so(self):
-        assert candidates(known(input_share=0.0), ("amp",))[0].bound.factor == inf
-
-    def test_a_gpu_that_does_not_compute_bounds_precision(self):
-        of = known(device="cuda", idle_share=0.8)
-        assert candidates(of, ("amp",))[0].bound.factor == pytest.approx(1.25)
+    def test_workers_gain_no_more_than_the_loader_gives(self):
+        of = known(input_share=0.9, samples_per_s=100.0, ceilings=ceilings(100.0, 100.0, 150.0))
+        bounds = {each.settings.num_workers: each.bound for each in candidates(of, ("workers",))}
+        assert bounds[2].factor == pytest.approx(1.5)
+        assert "at most 150 samples/s" in bounds[2].why
+        never = of._replace(ceilings=ceilings(100.0, 100.0, 100.0))  # it can never keep up
+        assert tried(never, "workers") == []
+        assert candidates(never, ("workers",))
 
     def test_workers_that_start_once_in_a_long_epoch_gain_nothing(self):
         starts = {"starts_s": (0.4, 0.5, 0.6), "persistent_s": (0.01,)}
-        ceilings = (Ceiling(num_workers=2, samples_per_s=100.0, **starts),)
-        of = known(num_workers=2, samples_per_s=100.0, samples_per_epoch=100_000, ceilings=ceilings)
+        read = (Ceiling(num_workers=2, samples_per_s=100.0, **starts),)
+        of = known(num_workers=2, samples_per_s=100.0, samples_per_epoch=100_000, ceilings=read)
         assert tried(of, "persistent") == []
         of = of._replace(samples_per_epoch=200)
         assert candidates(of, ("persistent",))[0].bound.factor == pytest.approx(1.25)
@@ -127,10 +120,6 @@ class TestConditions:
         found = [each.settings.variables for each in candidates(of, ("allocator",))]
         assert [dict(each)["MALLOC_MMAP_MAX_"] for each in found] == ["0"] * is_tried
 
-    def test_names_are_their_own(self):
-        assert len(set(REMEDY_NAMES)) == len(REMEDY_NAMES)
-        assert ALL not in REMEDY_NAMES
-
 
 class TestOrder:
     def test_the_largest_bound_goes_first(self):
@@ -146,9 +135,7 @@ class TestOrder:
 class TestTogether:
     def test_the_best_two_that_do_not_exclude_each_other(self):
         of = known()
-        amp, fp16, compiled = (
-            next(iter(candidates(of, (name,)))) for name in ("amp", "fp16", "compile")
-        )
+        amp, fp16, compiled = (candidates(of, (name,))[0] for name in ("amp", "fp16", "compile"))
         assert together([(amp, 1.4), (fp16, 1.5), (compiled, 1.1)]) == (fp16, compiled)
         assert together([(amp, 1.4), (fp16, 1.5)]) == (fp16,)
         assert together([]) == ()
@@ -164,24 +151,27 @@ class TestTogether:
         }
 
 
-class TestCode:
-    def test_the_line_is_written_anew_where_it_is_whole(self):
-        of = known(lines={"loader": "loader = DataLoader(data, batch_size=8)"})
-        (first, *_) = candidates(of._replace(input_share=0.5), ("workers",))
-        (code,) = first.remedy.code(of, first.settings)
-        assert code.startswith("loader = DataLoader(data, batch_size=8, num_workers=")
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "loader = DataLoader(data, batch_size=8)",
+            "loader = DataLoader(data, batch_size=8, num_workers=",
+        ),
+        # Else the options are named.
+        ("", "DataLoader(..., num_workers="),
+        ("loader = DataLoader(", "DataLoader(..., num_workers="),
+        ("DataLoader(data, num_workers=n)", "DataLoader(..., num_workers="),
+    ],
+)
+def test_the_line_is_written_anew_where_it_is_whole(line, said):
+    of = known(lines={"loader": line}, input_share=0.5)
+    (first, *_) = candidates(of, ("workers",))
+    (code,) = first.remedy.code(of, first.settings)
+    assert code.startswith(said)
 
-    @pytest.mark.parametrize(
-        "line", ["", "loader = DataLoader(", "DataLoader(data, num_workers=n)"]
-    )
-    def test_else_the_options_are_named(self, line):
-        of = known(lines={"loader": line}, input_share=0.5)
-        (first, *_) = candidates(of, ("workers",))
-        (code,) = first.remedy.code(of, first.settings)
-        assert code.startswith("DataLoader(..., num_workers=")
 
-    def test_a_scaler_comes_with_fp16(self):
-        (first,) = candidates(known(), ("fp16",))
-        assert any(
-            "scaler.step(optimizer)" in line for line in first.remedy.code(known(), first.settings)
-        )
+def test_a_scaler_comes_with_fp16():
+    (first,) = candidates(known(), ("fp16",))
+    code = first.remedy.code(known(), first.settings)
+    assert any("scaler.step(optimizer)" in line for line in code)

@@ -40,9 +40,11 @@ def test_other_batches_are_not_compared():
 
 
 def test_it_compares_up_to_the_first_other_batch():
-    usual = Kept(steps=steps(1.0, 1.0), last_loss=1.0)
-    other = Kept(steps=(*steps(1.0), Step(digest=99, loss=5.0, begun=True)), last_loss=1.0)
-    assert of(usual, other).num_steps == 1
+    other = Kept(
+        steps=(*steps(1.0), Step(digest=99, loss=5.0, begun=True), *steps(1.0, first=2)),
+        last_loss=1.0,
+    )
+    assert of(kept(1.0, 1.0, 1.0), other).num_steps == 1
 
 
 def test_steps_before_it_was_in_force_say_nothing_of_it():
@@ -62,20 +64,27 @@ def test_a_script_whose_own_loss_is_none_is_no_proof_against_the_remedy():
 
 
 def test_a_scaler_that_leaves_out_every_step_trains_nothing():
-    remedy = Kept(steps=steps(1.0), last_loss=1.0, num_skipped=60, num_scaled=60)
-    assert not of(kept(1.0), remedy).finite
-    finds = Kept(steps=steps(1.0), last_loss=1.0, num_skipped=3, num_scaled=60)
-    assert of(kept(1.0), finds).finite
-    assert "3 steps" in of(kept(1.0), finds).note
+    scaled = {"steps": steps(1.0), "last_loss": 1.0, "num_scaled": 60}
+    assert not of(kept(1.0), Kept(**scaled, num_skipped=60)).finite
+    finds = of(kept(1.0), Kept(**scaled, num_skipped=3))
+    assert finds.finite
+    assert "3 steps" in finds.note
 
 
 def test_dropped_activations_are_said():
     assert "at random" in of(kept(1.0), kept(1.0), drops=True).note
 
 
-def test_gradients_by_the_length_of_their_difference():
-    assert gradients_apart(floats(3, 4), floats(3, 4)) == 0
-    assert gradients_apart(floats(3, 4), floats(3, 9)) == pytest.approx(1)
-    assert gradients_apart(floats(3, 4), floats(inf, 4)) is None
-    assert gradients_apart(b"", floats(1)) is None
-    assert gradients_apart(floats(1), floats(1, 2)) is None
+@pytest.mark.parametrize(
+    ("one", "other", "apart"),
+    [
+        ((3, 4), (3, 4), 0),
+        ((3, 4), (3, 9), 1),
+        ((3, 4), (inf, 4), None),
+        ((), (1,), None),
+        ((1,), (1, 2), None),
+    ],
+)
+def test_gradients_by_the_length_of_their_difference(one, other, apart):
+    found = gradients_apart(floats(*one), floats(*other))
+    assert found == (None if apart is None else pytest.approx(apart))

@@ -16,22 +16,12 @@ from batchadvisor.features.remedies.compare import (
     ratio,
     said,
 )
-from batchadvisor.records import Spread, Trial
+
+from ..on_paper import trial_of
 
 
 def window(rate):
-    rates = Spread(median=rate, low=0.98 * rate, high=1.02 * rate, num_samples=6, confidence=0.9)
-    return Trial(
-        ordinal=0,
-        worker=0,
-        batch_size=8,
-        kind="timed",
-        purpose="confirm",
-        outcome="ok",
-        arrived_batch_size=8,
-        step_s=Spread(median=8 / rate, low=7 / rate, high=9 / rate, num_samples=6, confidence=0.9),
-        samples_per_s=rates,
-    )
+    return trial_of(8, 8 / rate, half_width=0.02)
 
 
 def rounds(gain, num_rounds, noise, seed=0, *, drift=0.0):

@@ -31,18 +31,15 @@ class TestLoaderOptions:
         return with_loader_options(signature, object(), args, kwargs, settings)
 
     def test_those_that_are_tried_stand_for_the_scripts_own(self):
-        given = self.made(Settings(num_workers=2, persistent_workers=True), DATA, 4, num_workers=1)
-        assert given == {
-            "dataset": DATA, "batch_size": 4, "num_workers": 2, "persistent_workers": True,
-        }  # fmt: skip
+        tried = {"num_workers": 2, "persistent_workers": True}
+        given = self.made(Settings(**tried), DATA, 4, num_workers=1)
+        assert given == {"dataset": DATA, "batch_size": 4, **tried}
+        assert self.made(Settings(), DATA, shuffle=True) == {"dataset": DATA, "shuffle": True}
 
     def test_without_workers_nothing_is_kept(self):
         given = self.made(Settings(num_workers=0), DATA, num_workers=2, persistent_workers=True)
         assert "persistent_workers" not in given
         DataLoader(**given)
-
-    def test_nothing_changes_where_nothing_is_tried(self):
-        assert self.made(Settings(), DATA, shuffle=True) == {"dataset": DATA, "shuffle": True}
 
 
 class TestCheckpointing:
@@ -60,8 +57,6 @@ class TestCheckpointing:
     @pytest.mark.parametrize("reentrant", [True, False])
     def test_a_block_that_is_computed_again_is_seen(self, reentrant):
         assert self.recomputes(lambda *x: checkpoint(*x, use_reentrant=reentrant))
-
-    def test_a_step_that_does_not_is_none(self):
         assert not self.recomputes(lambda layer, x: layer(x))
 
 
@@ -83,25 +78,27 @@ class TestOptimizers:
 
 
 class TestScaler:
-    def test_it_leaves_out_a_step_with_infinite_gradients_and_makes_others(self):
-        layer = nn.Linear(1, 1)
+    @pytest.fixture
+    def scaled(self):
+        """A layer, its optimizer and a scaler in force."""
+        layer = nn.Linear(1, 1, bias=False)
         optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
         scaler = in_force.Scaler([weakref.ref(optimizer)])
         scaler.begin(torch.device("cpu"))
+        return layer, optimizer, scaler
+
+    def test_it_leaves_out_a_step_with_infinite_gradients_and_makes_others(self, scaled):
+        layer, optimizer, scaler = scaled
         before = layer.weight.detach().clone()
         for gradient, moves in ((float("inf"), False), (65536.0, True)):
-            for parameter in layer.parameters():
-                parameter.grad = torch.full_like(parameter, gradient)
+            layer.weight.grad = torch.full_like(layer.weight, gradient)
             scaler._scaler.scale(torch.zeros(1))
             optimizer.step()
             assert (layer.weight != before).any().item() is moves
         assert (scaler.num_steps, scaler.num_skipped()) == (2, 1)
 
-    def test_who_clips_reads_true_gradients(self):
-        layer = nn.Linear(1, 1, bias=False)
-        optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
-        scaler = in_force.Scaler([weakref.ref(optimizer)])
-        scaler.begin(torch.device("cpu"))
+    def test_who_clips_reads_true_gradients(self, scaled):
+        layer, _, scaler = scaled
         layer.weight.grad = scaler._scaler.scale(torch.full((1, 1), 3.0))
         norm = scaler._clipping(nn.utils.clip_grad_norm_)(layer.parameters(), 100.0)
         assert norm.item() == pytest.approx(3)
@@ -109,8 +106,10 @@ class TestScaler:
 
 class TestNumbers:
     def test_the_same_batch_has_the_same_digest(self):
-        one = {"x": torch.arange(6.0), "more": [torch.ones(2, dtype=torch.bfloat16)]}
-        other = {"x": torch.arange(6.0), "more": [torch.ones(2, dtype=torch.bfloat16)]}
+        one, other = (
+            {"x": torch.arange(6.0), "more": [torch.ones(2, dtype=torch.bfloat16)]}
+            for _ in range(2)
+        )
         assert numbers.digest_of(one) == numbers.digest_of(other)
         other["x"][3] = 7
         assert numbers.digest_of(one) != numbers.digest_of(other)

@@ -29,11 +29,8 @@ def test_any_line_is_followed_to_its_end(seed):
     assert max(tried) > largest / LEAST_LARGER / 1.05
 
 
-def test_a_peak_that_does_not_grow_doubles():
+def test_a_peak_that_does_not_grow_doubles_and_nothing_follows_a_refusal_close_by():
     assert next_larger({64: 100, 128: 100}, None, 101) == 256
-
-
-def test_nothing_beyond_a_refusal_close_by():
     assert next_larger({64: 100, 128: 200}, 136, 10_000) is None
 
 

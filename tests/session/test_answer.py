@@ -1,4 +1,4 @@
-"""How to go on with an interrupted run: the command as it was typed."""
+"""What the answer says beside the advice: the next command, what a dry run saw, files."""
 
 from pathlib import Path
 
@@ -6,10 +6,16 @@ import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.measured.thresholds import BUDGET_SPENT
-from batchadvisor.records import Distribution, FileTouched, Goal, RankInfo, RunRecord, ScriptInfo
+from batchadvisor.cli.common import wrote
+from batchadvisor.records import Distribution, FileTouched, Goal, RankInfo, ScriptInfo
 from batchadvisor.session.answer import discovery_text, next_command
 
-from ..on_paper import discovery_of, failure_of, record_of, trial_of
+from ..on_paper import discovery_of, failure_of, loader_of, record_of, trial_of
+
+
+def following(record, goal=None):
+    """The next command of a run in the folder `out`."""
+    return next_command(record, advise(record, goal), Path("out"))
 
 
 @pytest.mark.parametrize(
@@ -29,23 +35,10 @@ from ..on_paper import discovery_of, failure_of, record_of, trial_of
 )
 def test_it_keeps_the_goal_and_the_door(typed, script, said):
     path, *arguments = script.split()
-    record = RunRecord(
-        state="interrupted",
-        started_at="2026-11-21T00:00:00+00:00",
-        command=("batchadvisor", "run", *typed.split(), path, *arguments),
-        script=ScriptInfo(path=path, arguments=tuple(arguments)),
-        goal=Goal(),
-    )
-    command = next_command(record, advise(record), Path("out"))
-    assert command == f"batchadvisor run --resume out {said}"
-
-
-RANKS = tuple(
-    RankInfo(
-        rank=index, local_rank=index, host="here", device="cpu", device_name="CPU", capacity_bytes=1
-    )
-    for index in range(2)
-)
+    command = ("batchadvisor", "run", *typed.split(), path, *arguments)
+    script = ScriptInfo(path=path, arguments=tuple(arguments))
+    record = record_of(state="interrupted", command=command, script=script)
+    assert following(record) == f"batchadvisor run --resume out {said}"
 
 
 @pytest.mark.parametrize(
@@ -60,26 +53,22 @@ RANKS = tuple(
     ],
 )
 def test_it_starts_as_many_ranks_again(launcher, typed, said):
-    record = RunRecord(
+    words = {"host": "here", "device": "cpu", "device_name": "CPU", "capacity_bytes": 1}
+    ranks = tuple(RankInfo(rank=index, local_rank=index, **words) for index in range(2))
+    record = record_of(
         state="interrupted",
-        started_at="2026-11-21T00:00:00+00:00",
         command=("batchadvisor", "run", *typed.split(), "a.py"),
         script=ScriptInfo(path="a.py"),
-        goal=Goal(),
-        distribution=Distribution(world_size=2, launcher=launcher, ranks=RANKS),
+        distribution=Distribution(world_size=2, launcher=launcher, ranks=ranks),
     )
-    assert next_command(record, advise(record), Path("out")) == said
+    assert following(record) == said
 
 
 def test_no_command_goes_on_with_a_live_function():
     record = record_of(
-        [trial_of(8, 0.1, peak=1e9)],
-        state="interrupted",
-        command=("batchadvisor.probe", "step"),
-        script=ScriptInfo(path="step"),
+        [trial_of(8, 0.1, peak=1e9)], state="interrupted", command=("batchadvisor.probe", "step")
     )
-    command = next_command(record, advise(record), Path("out"))
-    assert command == "batchadvisor advise --goal memory out"
+    assert following(record) == "batchadvisor advise --goal memory out"
 
 
 def test_a_search_that_the_budget_ended_goes_on_with_a_larger_one():
@@ -88,59 +77,67 @@ def test_a_search_that_the_budget_ended_goes_on_with_a_larger_one():
         [trial_of(8, 0.1, peak=1e9), trial_of(32, 0.2, peak=2e9)],
         stop_reason=BUDGET_SPENT,
         command=("batchadvisor", "run", "--budget", "30s", "train.py"),
-        script=ScriptInfo(path="train.py"),
         goal=Goal(budget_s=30.0),
     )
-    advice = advise(record)
-    assert "search.cut_short" in {finding.rule for finding in advice.findings}
-    command = next_command(record, advice, Path("out"))
-    assert command == "batchadvisor run --resume out --budget 120s train.py"
-    other = advise(record, Goal(kind="memory", budget_s=30.0))
-    assert next_command(record, other, Path("out")) != command
-    whole = msgspec.structs.replace(record, stop_reason="done")
-    assert "--resume" not in next_command(whole, advise(whole), Path("out"))
+    assert "search.cut_short" in {finding.rule for finding in advise(record).findings}
+    assert following(record) == "batchadvisor run --resume out --budget 120s train.py"
+    assert "--resume" not in following(record, Goal(kind="memory", budget_s=30.0))
+    assert "--resume" not in following(msgspec.structs.replace(record, stop_reason="done"))
 
 
 @pytest.mark.parametrize("kind", ["knee", "memory"])
 def test_no_goal_leads_to_another_that_has_no_answer_either(kind):
     record = record_of([failure_of(4), failure_of(1)], goal=Goal(kind=kind))
-    assert next_command(record, advise(record), Path("out")) == ""
+    assert following(record) == ""
+
+
+def dry_run(files=(), **discovery):
+    return discovery_text(discovery_of(**discovery), record_of().device, files)
+
+
+UNKNOWN = {"optimizer_steps": "not as many"}
 
 
 @pytest.mark.parametrize(
-    ("ranks", "said"),
-    [(1, "Step: 4 x 8 = 32 samples; "), (2, "Step: 2 ranks x 4 x 8 = 64 samples; ")],
+    ("discovery", "said"),
+    [
+        ({"micro_batches": 4, "num_ranks": 1}, "Step: 4 x 8 = 32 samples; "),
+        ({"micro_batches": 4, "num_ranks": 2}, "Step: 2 ranks x 4 x 8 = 64 samples; "),
+        ({"steps_per_batch": 4}, "Step: 4 optimizer steps for each 8 samples; "),
+        (
+            {"micro_batches": 3, "unavailable": UNKNOWN},
+            "Step: not known of how many samples: not as many; ",
+        ),
+    ],
 )
-def test_a_dry_run_counts_the_samples_of_all_ranks(ranks, said):
-    discovery = discovery_of(micro_batches=4, num_ranks=ranks)
-    assert said in discovery_text(discovery, record_of().device)
-
-
-def test_a_dry_run_says_what_a_step_is():
-    several = discovery_of(steps_per_batch=4)
-    device = record_of().device
-    assert "Step: 4 optimizer steps for each 8 samples; " in discovery_text(several, device)
-    unknown = discovery_of(micro_batches=3, unavailable={"optimizer_steps": "not as many"})
-    text = discovery_text(unknown, device)
-    assert "Step: not known of how many samples: not as many; " in text
+def test_a_dry_run_says_what_a_step_is(discovery, said):
+    assert said in dry_run(**discovery)
 
 
 def test_a_dry_run_names_the_files_that_were_written():
-    files = [
-        FileTouched(path="out/cache.bin", action="write"),
-        FileTouched(path="model.pt", action="save (not written)"),
-    ]
-    text = discovery_text(discovery_of(), record_of().device, files)
+    text = dry_run(
+        [
+            FileTouched(path="out/cache.bin", action="write"),
+            FileTouched(path="model.pt", action="save (not written)"),
+        ]
+    )
     assert "What the script itself did to files\n  write  out/cache.bin" in text
     assert "Saves not written: model.pt." in text
-    assert "files" not in discovery_text(discovery_of(), record_of().device)
+    assert "files" not in dry_run()
 
 
 def test_what_a_dry_run_shows_of_the_script_obeys_no_terminal():
-    discovery = discovery_of()
-    loader = msgspec.structs.replace(discovery.loaders[0], sampler="\x1b[31mMine\x07")
-    discovery = msgspec.structs.replace(discovery, loaders=(loader,))
-    text = discovery_text(discovery, record_of().device)
+    text = dry_run(loader=loader_of(sampler="\x1b[31mMine\x07"))
     assert "Mine" in text
-    assert "\x1b" not in text
-    assert "\x07" not in text
+    assert not {"\x1b", "\x07"} & set(text)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "size"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (1499600, "1500 kB")],
+)
+def test_the_size_of_a_written_file_is_never_rounded_to_nothing(tmp_path, capsys, num_bytes, size):
+    path = tmp_path / "plan.md"
+    path.write_bytes(b"x" * num_bytes)
+    wrote("plan", path)
+    assert capsys.readouterr().out == f"Wrote plan  {path} ({size})\n"

@@ -14,7 +14,6 @@ from pathlib import Path
 import batchadvisor
 import pytest
 import torch
-from batchadvisor.cli.common import goal_of
 from batchadvisor.cli.run import run as run_command
 from batchadvisor.errors import InterruptedRunError, RunError, ScriptError, UsageError
 from batchadvisor.probes.devices.host import descendants
@@ -69,32 +68,14 @@ class TestProbe:
     def test_the_floating_point_operations_of_a_step_are_counted(self):
         """As in a script: forward and backward of one layer, and no gradient of its input."""
         step, _ = training_step()
-        result = batchadvisor.probe(
-            step,
-            batch_size=8,
-            sizes=(8, 32),
-            goal="throughput",
-            budget_s=8.0,
-            profile=False,
-            quiet=True,
-        )
+        options = {**QUICK, "goal": "throughput", "budget_s": 8.0}
+        result = batchadvisor.probe(step, batch_size=8, sizes=(8, 32), **options)
         counted = {
             trial.batch_size: trial.flops for trial in result.trials if trial.flops is not None
         }
         assert set(counted) == {8, 32}
         for size, flops in counted.items():
             assert flops.forward == flops.backward == 2 * size * 16 * 4
-
-    def test_it_shows_as_html(self):
-        step, _ = training_step()
-        result = batchadvisor.probe(step, sizes=(4,), **QUICK)
-        shown = result._repr_html_()
-        (page,) = re.findall(r'srcdoc="([^"]*)"', shown)
-        assert html.unescape(page).startswith("<!doctype html>")
-        assert 'sandbox="allow-scripts"' in shown
-        assert "<script" not in shown.partition("srcdoc")[0]
-        assert repr(result).startswith("Use batch size 4: ")
-        assert "in the same process" in repr(result)
 
     def test_a_notebook_gets_text_and_html(self, monkeypatch, capsys):
         """rich would send each line to the notebook as a display of its own, and return none."""
@@ -103,10 +84,16 @@ class TestProbe:
         monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
         step, _ = training_step()
         result = batchadvisor.probe(step, sizes=(4,), **{**QUICK, "quiet": False})
-        assert repr(result).startswith("Use batch size 4: ")
         said = capsys.readouterr()
         assert said.out == ""
         assert "batchadvisor: batch 4 " in said.err
+        assert repr(result).startswith("Use batch size 4: ")
+        assert "in the same process" in repr(result)
+        shown = result._repr_html_()
+        (page,) = re.findall(r'srcdoc="([^"]*)"', shown)
+        assert html.unescape(page).startswith("<!doctype html>")
+        assert 'sandbox="allow-scripts"' in shown
+        assert "<script" not in shown.partition("srcdoc")[0]
 
     def test_memory_that_is_refused(self):
         step, _ = training_step()
@@ -208,38 +195,28 @@ def test_python_takes_what_the_command_takes():
     assert taken - probed == OF_A_SCRIPT
 
 
-def test_a_size_that_is_named_twice_is_one_size():
-    typed = run_command.make_context("run", ["--sizes", "8,8,4", "train.py"]).params
-    assert goal_of(typed).sizes == (8, 4)
-
-
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("script", "options", "said"),
     [
-        ({"device": "cpu:1,cpu:1@0.4"}, "several devices"),
-        ({"timeout_s": 0}, "timeout_s=0"),
-        ({"profile_schedule": (0, 1, 3)}, "profile=False contradicts"),
-        ({"profile": True, "profile_schedule": (0, 1, 0)}, "active at least 1"),
-        ({"profile": True, "profile_schedule": (0, 1, 2.5)}, "active at least 1"),
+        ("no_such.py", {}, "there is no file"),
+        ("plain.py", {"device": "cpu:1,cpu:1@0.4"}, "several devices"),
+        ("plain.py", {"timeout_s": 0}, "timeout_s=0"),
+        ("plain.py", {"profile": True, "profile_schedule": (0, 1, 0)}, "active at least 1"),
+        ("plain.py", {"profile": True, "profile_schedule": (0, 1, 2.5)}, "active at least 1"),
     ],
 )
-def test_options_that_cannot_be(options, said, folder):
+def test_what_cannot_be_run_is_refused_at_once(script, options, said, folder):
     with pytest.raises(UsageError, match=said):
-        batchadvisor.run(SCRIPTS / "plain.py", **{**QUICK, **options})
+        batchadvisor.run(SCRIPTS / script, **{**QUICK, **options})
     assert list(folder.iterdir()) == []
 
 
 class TestRun:
     def test_its_options_reach_the_script(self):
         """Stacks, a schedule and an order of samples, as `--stacks` and the others give them."""
+        options = {"worst_case": True, "stacks": True, "profile_schedule": [1, 1, 2]}
         result = batchadvisor.run(
-            SCRIPTS / "varying_lengths.py",
-            sizes=(4,),
-            goal="memory",
-            quiet=True,
-            worst_case=True,
-            stacks=True,
-            profile_schedule=[1, 1, 2],
+            SCRIPTS / "varying_lengths.py", sizes=(4,), goal="memory", quiet=True, **options
         )
         assert result.goal.worst_case
         searched = [trial for trial in result.trials if trial.purpose == "search"]
@@ -290,11 +267,6 @@ class TestRun:
         assert children
         assert not any(Path(f"/proc/{child}").exists() for child in children)
         assert read_record(folder / "out").state == "interrupted"
-
-    def test_no_such_script(self, folder):
-        with pytest.raises(UsageError, match="there is no file"):
-            batchadvisor.run("no_such.py", **QUICK)
-        assert list(folder.iterdir()) == []
 
     def test_a_script_that_cannot_be_steered(self):
         with pytest.raises(RunError, match="--num-envs, --num-steps and --num-minibatches set it"):

@@ -18,7 +18,7 @@ from batchadvisor.records import (
     ScriptInfo,
     SourceLine,
 )
-from batchadvisor.session.brief import MOST_BYTES, brief_json, brief_of, schema_text
+from batchadvisor.session.brief import brief_json, brief_of, schema_text
 from click.testing import CliRunner
 
 from ..reports import samples
@@ -86,48 +86,57 @@ def test_the_published_schema_is_that_of_the_code():
     assert SCHEMA.read_text() == schema_text()
 
 
+def source_at(file, line, before):
+    """Where the size 8 is written."""
+    return BatchSizeSource(
+        place=SourceLine(file=str(file), line=line), before=before,
+        template=before.replace("8", "{}"),
+    )  # fmt: skip
+
+
 class TestDiff:
     """The record's place of the size, in a file of a scratch repository."""
-
-    def brief(self, script, /, line=4, before="batch_size=8", also=None, folder=None, **changes):
-        """The answer for a script, to which the size was seen to get from there."""
-        record = stored()
-        template = before.replace("8", "{}")
-        place = SourceLine(file=str(script), line=line)
-        source = BatchSizeSource(place=place, before=before, template=template)
-        loaders = tuple(
-            msgspec.structs.replace(loader, source=source) for loader in record.discovery.loaders
-        )
-        fields = {
-            "script": ScriptInfo(
-                path=str(script), digest=hashlib.sha256(script.read_bytes()).hexdigest()[:16]
-            ),
-            "discovery": msgspec.structs.replace(record.discovery, loaders=loaders),
-            "edit": EditCheck(size=SIZE, arrived=SIZE, also=also),
-        }
-        record = msgspec.structs.replace(record, **{**fields, **changes})
-        return brief_of(record, advise(record), folder or Path("runs/one"))
-
-    def why_none(self, *words, **rest):
-        brief = self.brief(*words, **rest)
-        assert brief.diff is None
-        return brief.unavailable["diff"]
 
     @pytest.fixture
     def repository(self, tmp_path):
         subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
         return tmp_path
 
+    @pytest.fixture
+    def script(self, repository):
+        path = repository / "train.py"
+        path.write_text(SCRIPT)
+        return path
+
+    def brief(self, script, /, file=None, line=4, before="batch_size=8", following=(), **changes):
+        """The answer for a script, to which the size was seen to get from a line of a file."""
+        record = stored()
+        source = source_at(file or script, line, before)
+        discovery = msgspec.structs.replace(
+            record.discovery,
+            loaders=tuple(
+                msgspec.structs.replace(loader, source=source)
+                for loader in record.discovery.loaders
+            ),
+            following=following,
+        )
+        fields = {
+            "script": ScriptInfo(
+                path=str(script), digest=hashlib.sha256(script.read_bytes()).hexdigest()[:16]
+            ),
+            "discovery": discovery,
+            "edit": EditCheck(size=SIZE, arrived=SIZE),
+        }
+        record = msgspec.structs.replace(record, **{**fields, **changes})
+        return brief_of(record, advise(record), Path("runs/one"))
+
     def applied(self, brief, folder, wanted):
         """Applies the diff from a folder; the files then hold what is wanted."""
         assert brief.unavailable.get("diff") is None
         done = subprocess.run(
-            ["git", "apply", "-v"],
-            check=False,
-            input=brief.diff.encode(),
-            cwd=folder,
+            ["git", "apply", "-v"], check=False, input=brief.diff.encode(), cwd=folder,
             capture_output=True,
-        )
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         for path, data in wanted.items():
             assert path.read_bytes() == data
@@ -145,8 +154,7 @@ class TestDiff:
         wanted = text.replace("batch_size=8", f"batch_size={SIZE}").encode()
         self.applied(brief, repository, {script: wanted})
 
-    def test_a_change_in_the_last_line_without_its_end(self, repository):
-        script = repository / "train.py"
+    def test_a_change_in_the_last_line_without_its_end(self, repository, script):
         script.write_text("batch_size = 8")
         brief = self.brief(script, line=1, before="batch_size = 8")
         self.applied(brief, repository, {script: b"batch_size = 40"})
@@ -159,72 +167,41 @@ class TestDiff:
         wanted = SCRIPT.replace("batch_size=8", "batch_size=40").encode()
         self.applied(self.brief(script), tmp_path, {script: wanted})
 
-    def test_a_second_place_is_in_it(self, repository):
-        script = repository / "train.py"
-        script.write_text(SCRIPT)
-        place = SourceLine(file=str(script), line=3)
-        also = BatchSizeSource(place=place, before="LAYERS = 8", template="LAYERS = {}")
-        wanted = SCRIPT.replace("8", str(SIZE)).encode()
-        self.applied(self.brief(script, also=also), repository, {script: wanted})
+    def test_a_second_place_is_in_it(self, repository, script):
+        also = source_at(script, 3, "LAYERS = 8")
+        brief = self.brief(script, edit=EditCheck(size=SIZE, arrived=SIZE, also=also))
+        self.applied(brief, repository, {script: SCRIPT.replace("8", str(SIZE)).encode()})
 
-    def test_a_settings_file(self, repository):
-        script, settings = repository / "train.py", repository / "train.yaml"
-        script.write_text(SCRIPT)
+    def test_a_settings_file(self, repository, script):
+        settings = repository / "train.yaml"
         settings.write_text("seed: 8\nbatch_size: 8\n")
-        record = stored()
-        source = BatchSizeSource(
-            place=SourceLine(file=str(settings), line=2),
-            before="batch_size: 8",
-            template="batch_size: {}",
-        )
-        loaders = tuple(
-            msgspec.structs.replace(loader, source=source) for loader in record.discovery.loaders
-        )
-        discovery = msgspec.structs.replace(record.discovery, loaders=loaders)
-        brief = self.brief(script, discovery=discovery)
+        brief = self.brief(script, file=settings, line=2, before="batch_size: 8")
         self.applied(brief, repository, {settings: b"seed: 8\nbatch_size: 40\n"})
 
-    def test_it_is_left_out_where_nobody_checked_it(self, repository):
-        script = repository / "train.py"
-        script.write_text(SCRIPT)
-        said = self.why_none(script, edit=None)
-        assert said == "unchecked: the script was not started so"
-        failed = EditCheck(size=SIZE, arrived=OWN)
-        assert self.why_none(script, edit=failed).startswith("checked, and not enough")
+    @pytest.mark.parametrize(
+        ("changes", "reason"),
+        [
+            ({"edit": None}, "unchecked: the script was not started so"),
+            ({"edit": EditCheck(size=SIZE, arrived=OWN)}, "checked, and not enough"),
+            (
+                {"following": (Following(name="train_batch_size", number=OWN),)},
+                "more than one number has to change: ",
+            ),
+            ({"before": "--batch-size 8"}, "the size was typed: "),
+        ],
+    )
+    def test_it_is_left_out_where_it_would_not_do(self, script, changes, reason):
+        brief = self.brief(script, **changes)
+        assert brief.diff is None
+        assert brief.unavailable["diff"].startswith(reason)
 
-    def test_it_is_left_out_where_the_file_is_another_by_now(self, repository):
-        script = repository / "train.py"
-        script.write_text(SCRIPT)
-        said = self.why_none(script, script=ScriptInfo(path=str(script), digest="0" * 16))
-        assert "has changed since the run" in said
+    def test_it_is_left_out_where_the_file_is_another_by_now(self, script):
+        brief = self.brief(script, script=ScriptInfo(path=str(script), digest="0" * 16))
+        assert "has changed since the run" in brief.unavailable["diff"]
 
-    def test_it_is_left_out_where_more_has_to_change(self, repository):
-        script = repository / "train.py"
-        script.write_text(SCRIPT)
-        record = stored()
-        following = (Following(name="train_batch_size", number=OWN),)
-        source = BatchSizeSource(
-            place=SourceLine(file=str(script), line=4),
-            before="batch_size=8",
-            template="batch_size={}",
-        )
-        loaders = tuple(
-            msgspec.structs.replace(loader, source=source) for loader in record.discovery.loaders
-        )
-        discovery = msgspec.structs.replace(record.discovery, loaders=loaders, following=following)
-        said = self.why_none(script, discovery=discovery)
-        assert said.startswith("more than one number has to change: ")
-
-    def test_it_is_left_out_where_the_size_was_typed(self, repository):
-        script = repository / "train.py"
-        script.write_text(SCRIPT)
-        said = self.why_none(script, before="--batch-size 8")
-        assert said.startswith("the size was typed: ")
-
-    def test_it_is_left_out_where_its_lines_are_too_long(self, repository):
-        script = repository / "train.py"
-        script.write_text(SCRIPT.replace("shuffle=True)", f"shuffle=True)  # {'x' * MOST_BYTES}"))
-        assert "longer than the 2000 bytes" in self.why_none(script)
+    def test_it_is_left_out_where_the_answer_is_too_long_with_it(self, script):
+        script.write_text(SCRIPT.replace("shuffle=True)", f"shuffle=True)  # {'x' * 600}"))
+        assert "longer than the 2000 bytes" in self.brief(script).unavailable["diff"]
 
 
 class TestCommand:

@@ -1,15 +1,18 @@
-"""What counts against a budget: of the first start a part, then everything."""
+"""What counts against a budget: of the first start a part, then everything; what costs none."""
+
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from batchadvisor.advisor.search.cost import end_s
 from batchadvisor.records import Goal
+from batchadvisor.session.prior import predict_memory
 from batchadvisor.session.recording import record_writer
 from batchadvisor.session.recording.record_writer import RecordWriter
 from batchadvisor.session.recording.store import RunStore
 from batchadvisor.session.run import plan_of
 
-from ..on_paper import discovery_of, record_of
+from ..on_paper import discovery_of, loader_of, record_of
 
 
 @pytest.mark.parametrize(("start_s", "counted_s"), [(0.0, 0.0), (4.0, 4.0), (99.0, 10.0)])
@@ -53,3 +56,13 @@ def test_a_forecast_counts_the_start_of_each_process():
     record = record_of(goal=Goal(budget_s=30.0), discovery=discovery)
     said = plan_of(msgspec.structs.replace(record, search_s=10.0))
     assert "one process takes about 3.9 s: 3 sizes fit in the 20.0 s that are left" in said
+
+
+def test_memory_is_not_predicted_by_another_start_where_sizes_are_budgets():
+    discovery = discovery_of(loader=loader_of(batch_size=512, axis="tokens"))
+    record = record_of([], discovery=discovery, goal=Goal(kind="memory"))
+    written, said = {}, []
+    writer = SimpleNamespace(record=record, change=written.update)
+    predict_memory(SimpleNamespace(current=None), writer, SimpleNamespace(note=said.append))
+    assert "budget" in written["prior"].reason
+    assert written["prior"].reason in said[0]

@@ -12,6 +12,12 @@ from batchadvisor.session.recording.record_writer import RecordWriter
 
 from ..on_paper import discovery_of, numbered, record_of, trial_of
 
+RANKS = tuple(
+    RankInfo(
+        rank=rank, local_rank=rank, host="a", device="cpu", device_name="", capacity_bytes=1 << 30
+    )
+    for rank in (0, 1)
+)
 DDP = Parallelism(shapes=("DistributedDataParallel",), world_size=2, backend="gloo")
 
 
@@ -31,8 +37,8 @@ class Group:
         times = (0.1,) * 8
         return PairsResult(
             ranks=tuple(
-                RankPairs(rank=rank, compute_s=times, step_s=times, exposed_s=times)
-                for rank in (0, 1)
+                RankPairs(rank=each.rank, compute_s=times, step_s=times, exposed_s=times)
+                for each in RANKS
             )
         )
 
@@ -40,17 +46,6 @@ class Group:
         raise NotImplementedError
 
     takes = was_stopped = end = discover
-
-
-def rank_on(number):
-    return RankInfo(
-        rank=number,
-        local_rank=number,
-        host="a",
-        device="cpu",
-        device_name="",
-        capacity_bytes=1 << 30,
-    )
 
 
 def measured(group, *, budget_s=60.0, search_s=0.0, parallelism=DDP, alive=True):
@@ -63,7 +58,7 @@ def measured(group, *, budget_s=60.0, search_s=0.0, parallelism=DDP, alive=True)
         distribution=Distribution(
             world_size=2,
             launcher="torchrun",
-            ranks=tuple(rank_on(number) for number in (0, 1)),
+            ranks=RANKS,
             parallelism=parallelism,
         ),
     )

@@ -5,7 +5,7 @@ import pytest
 from batchadvisor.advisor.explain.findings import findings_of
 from batchadvisor.advisor.explain.verdict import verdict_at
 from batchadvisor.advisor.measured.measurements import Measurements
-from batchadvisor.records import Profile
+from batchadvisor.records import OperatorTime, Profile
 from batchadvisor.session.recording.traces import cupti_refusal
 
 from ..on_paper import record_of, trial_of
@@ -32,10 +32,7 @@ OTHER = "function cuptiSubscribe failed with error CUPTI_ERROR_INVALID_DEVICE (2
 def test_what_libkineto_prints(tmp_path, text, reason):
     (tmp_path / "script.log").write_text(text)
     assert cupti_refusal(tmp_path / "script.log") == reason
-
-
-def test_no_log(tmp_path):
-    assert cupti_refusal(tmp_path / "script.log") is None
+    assert cupti_refusal(tmp_path / "no.log") is None
 
 
 BLIND = Profile(
@@ -49,44 +46,36 @@ def record(kind, profile=BLIND):
     return msgspec.structs.replace(run, device=msgspec.structs.replace(run.device, kind=kind))
 
 
+def verdict(kind, profile=BLIND):
+    return verdict_at(Measurements.of(record(kind, profile)), 64, None)
+
+
+def no_gpu_seen(kind, profile=BLIND):
+    """The finding that says so."""
+    found = findings_of(Measurements.of(record(kind, profile)), 64, None, None)
+    return next((each for each in found if each.rule == "profile.no_gpu"), None)
+
+
 def test_a_gpu_run_is_not_judged_by_the_rules_of_a_cpu():
     """Outside its operators the host may sit in `cuda.synchronize()`: that is no Python at work."""
-    on_cpu, on_gpu = (
-        verdict_at(Measurements.of(record("cpu")), 64, None),
-        verdict_at(Measurements.of(record("cuda")), 64, None),
-    )
-    assert "of the step Python runs" in on_cpu.message
+    assert "of the step Python runs" in verdict("cpu").message
+    on_gpu = verdict("cuda")
     assert on_gpu.limit == "cannot tell"
     assert "Python" not in on_gpu.message
     assert "operators" not in " ".join(evidence.metric for evidence in on_gpu.evidence)
 
 
 def test_long_operators_do_not_saturate_a_gpu():
-    from batchadvisor.records import OperatorTime
-
     calls = (OperatorTime(name="aten::mm", num_calls=3, self_s=0.3),)
     busy = msgspec.structs.replace(BLIND, operators_pct=99.0, operators=calls)
-    assert verdict_at(Measurements.of(record("cpu", busy)), 64, None).limit == "saturated"
-    assert verdict_at(Measurements.of(record("cuda", busy)), 64, None).limit == "cannot tell"
+    assert verdict("cpu", busy).limit == "saturated"
+    assert verdict("cuda", busy).limit == "cannot tell"
 
 
 def test_the_answer_names_the_refusal_and_the_way_to_allow_it():
-    by_rule = {
-        finding.rule: finding
-        for finding in findings_of(Measurements.of(record("cuda")), 64, None, None)
-    }
-    finding = by_rule["profile.no_gpu"]
+    finding = no_gpu_seen("cuda")
     assert "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES" in finding.message
     assert "NVreg_RestrictProfilingToAdminUsers=0" in finding.remedy
-    assert "profile.no_gpu" not in {
-        finding.rule for finding in findings_of(Measurements.of(record("cpu")), 64, None, None)
-    }
-
-
-def test_another_failure_has_another_remedy():
-    profile = msgspec.structs.replace(BLIND, unavailable={"busy_pct": "CUPTI failed to start"})
-    by_rule = {
-        finding.rule: finding
-        for finding in findings_of(Measurements.of(record("cuda", profile)), 64, None, None)
-    }
-    assert "NVreg" not in by_rule["profile.no_gpu"].remedy
+    assert no_gpu_seen("cpu") is None
+    other = msgspec.structs.replace(BLIND, unavailable={"busy_pct": "CUPTI failed to start"})
+    assert "NVreg" not in no_gpu_seen("cuda", other).remedy

@@ -8,19 +8,20 @@ from batchadvisor.session.fake_failures import why_not_faked
 
 from ..fake_step.small_models import faked
 
-TEXTS = [
-    "There was no fake impl registered for <CustomOpDef(mine::double)>.",
-    "'__eq__' is not implemented for __torch__.torch.classes.quantized.LinearPackedParamsBase",
-    ".numpy() is not supported for tensor subclasses.",
-]
-
 
 def reason(text, kind="RuntimeError"):
     message = Raised(kind=kind, text=text, traceback="", out_of_memory=False)
     return why_not_faked(WorkerGone("raised", f"RuntimeError: {text}", message))
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "There was no fake impl registered for <CustomOpDef(mine::double)>.",
+        "'__eq__' is not implemented for __torch__.torch.classes.quantized.LinearPackedParamsBase",
+        ".numpy() is not supported for tensor subclasses.",
+    ],
+)
 def test_an_operation_without_a_fake_form_is_named_with_what_to_do(text):
     words = reason(text)
     assert "quantised, or of a custom kernel" in words

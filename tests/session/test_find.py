@@ -91,6 +91,14 @@ class Training:
         )
 
 
+def found_for(training, step=None, **options):
+    """What a search says of a training whose own size is 8, or of another step of it."""
+    options = {"own": 8, **QUICK, **options}
+    if "loader" not in options:
+        options["make_batch"] = training.make_batch
+    return batchadvisor.find_batch_size(step or training.step, **options)
+
+
 def same(one, other):
     """Whether two states are equal, bit for bit."""
     if isinstance(one, torch.Tensor):
@@ -143,9 +151,7 @@ class TestAfterwards:
 
     def test_a_fresh_optimizer_is_fresh(self):
         training = Training()
-        batchadvisor.find_batch_size(
-            training.step, training.make_batch, own=8, max_batch=16, **QUICK
-        )
+        found_for(training, max_batch=16)
         assert not training.optimizer.state
         assert all(parameter.grad is None for parameter in training.model.parameters())
         assert training.num_steps == 0
@@ -154,9 +160,7 @@ class TestAfterwards:
         training = Training()
         training.model(torch.randn(4, 16)).sum().backward()
         before = [parameter.grad.clone() for parameter in training.model.parameters()]
-        batchadvisor.find_batch_size(
-            training.step, training.make_batch, own=8, max_batch=8, **QUICK
-        )
+        found_for(training, max_batch=8)
         assert same([parameter.grad for parameter in training.model.parameters()], before)
 
     def test_what_cannot_be_restored_is_said(self):
@@ -169,7 +173,7 @@ class TestAfterwards:
             training.step(batch)
             total.add_(1)
 
-        found = batchadvisor.find_batch_size(step, training.make_batch, own=8, max_batch=8, **QUICK)
+        found = found_for(training, step, max_batch=8)
         said = " ".join(found.not_restored)
         assert "stream is an iterator" in said
         assert "the steps wrote to a tensor of no model or optimizer" in said
@@ -194,9 +198,7 @@ class TestAfterwards:
             training.step(batch)
             mean.value += 1
 
-        found = batchadvisor.find_batch_size(
-            step, training.make_batch, own=8, max_batch=8, state=[mean], **QUICK
-        )
+        found = found_for(training, step, max_batch=8, state=[mean])
         assert torch.equal(mean.value, torch.zeros(2))
         assert found.not_restored == ()
 
@@ -209,7 +211,7 @@ class TestMemory:
                 if len(batch[0]) > 40:
                     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
 
-            found = batchadvisor.find_batch_size(step, training.make_batch, own=8, **QUICK)
+            found = found_for(training, step)
             assert "out_of_memory" in {trial.outcome for trial in found.record.trials}
             assert 32 <= found.batch_size <= 40
 
@@ -228,15 +230,8 @@ class TestMemory:
             held.clear()
             training.step(batch)
 
-        found = batchadvisor.find_batch_size(
-            step,
-            training.make_batch,
-            own=2,
-            start=256,
-            max_batch=256,
-            memory_limit_bytes=resident + 2**30,
-            **QUICK,
-        )
+        limit = resident + 2**30
+        found = found_for(training, step, own=2, start=256, max_batch=256, memory_limit_bytes=limit)
         refused = [trial for trial in found.record.trials if trial.outcome == "out_of_memory"]
         assert refused[0].batch_size == 256
         assert "DefaultCPUAllocator" in refused[0].detail
@@ -247,11 +242,7 @@ class TestMemory:
 
 class TestAnswer:
     def test_its_fields(self):
-        training = Training()
-        found = batchadvisor.find_batch_size(
-            training.step, training.make_batch, own=4, max_batch=64, budget="8s",
-            profile=False, quiet=True,
-        )  # fmt: skip
+        found = found_for(Training(), own=4, max_batch=64, budget="8s", goal="knee")
         own = found.batch_size == 4
         assert (found.ratio == 1.0) == own or found.batch_size is None
         if found.interval is not None:
@@ -295,19 +286,14 @@ class TestAnswer:
 
     def test_the_own_size_is_of_the_loader(self):
         training = Training()
-        found = batchadvisor.find_batch_size(
-            training.step, loader=training.loader, max_batch=24, **QUICK
-        )
+        found = found_for(training, own=None, loader=training.loader, max_batch=24)
         assert found.record.discovery.native_batch_size == 8
         assert found.record.discovery.primary.num_samples == 200
         assert found.batch_size == 24
         assert found.ratio is None  # nothing was timed
 
     def test_an_unknown_own_size_is_unknown(self):
-        training = Training()
-        found = batchadvisor.find_batch_size(
-            training.step, training.make_batch, max_batch=16, **QUICK
-        )
+        found = found_for(Training(), own=None, max_batch=16)
         assert found.record.discovery.why_own_unknown == "own= was not given"
         assert found.batch_size == 16
         assert found.advice.change == "batch_size → 16"
@@ -321,7 +307,7 @@ class TestAnswer:
         epoch = iter(loader)
         first = next(epoch)
         before = torch.get_rng_state()
-        found = batchadvisor.find_batch_size(training.step, loader=loader, max_batch=16, **QUICK)
+        found = found_for(training, own=None, loader=loader, max_batch=16)
         assert torch.equal(before, torch.get_rng_state())
         assert found.batch_size == 16
         assert loader.batch_size == 8
@@ -340,7 +326,7 @@ class TestAnswer:
             batch_size=4,
             collate_fn=lambda rows: tuple(map(torch.cat, zip(*rows))),  # noqa: B905
         )
-        found = batchadvisor.find_batch_size(training.step, loader=loader, max_batch=32, **QUICK)
+        found = found_for(training, own=None, loader=loader, max_batch=32)
         assert found.batch_size == 32
         assert len([*loader]) == 8
 
@@ -404,7 +390,7 @@ class TestBadInput:
 
         before = copy.deepcopy(training.model.state_dict())
         with pytest.raises(ScriptError, match="step raised ValueError: the mask has") as caught:
-            batchadvisor.find_batch_size(step, training.make_batch, own=8, **QUICK)
+            found_for(training, step)
         assert "test_find.py" in caught.value.script_traceback
         assert same(before, training.model.state_dict())
 
@@ -417,7 +403,7 @@ class TestBadInput:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
             training.step(batch)
 
-        found = batchadvisor.find_batch_size(step, training.make_batch, own=8, **QUICK)
+        found = found_for(training, step)
         assert 3 <= found.batch_size <= 5
         assert found.ratio is None
 
@@ -433,6 +419,6 @@ class TestBadInput:
                 os.kill(os.getpid(), signal.SIGINT)
 
         with pytest.raises(InterruptedRunError, match="interrupted after"):
-            batchadvisor.find_batch_size(step, training.make_batch, own=8, **QUICK)
+            found_for(training, step)
         assert same(before, training.model.state_dict())
         assert training.num_steps == 0

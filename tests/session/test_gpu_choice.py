@@ -1,16 +1,19 @@
-"""Which GPUs a worker sees, by `--device`, the user's variables and the driver's list."""
+"""Which GPUs a worker sees: by `--device`, the user's variables, the driver's list, a discovery."""
 
+from types import SimpleNamespace
+
+import msgspec
 import pytest
 from batchadvisor.errors import UsageError
+from batchadvisor.probes.devices.gpu_in_use import GpuInUse
 from batchadvisor.probes.devices.visible_gpus import visible
 from batchadvisor.probes.nvml.gpus import NvmlDevice
-from batchadvisor.session.setup.gpu_choice import (
-    Chosen,
-    Machine,
-    choose_gpus,
-    settled,
-    several_gpus,
-)
+from batchadvisor.session.setup.gpu_choice import Machine, choose_gpus, settled, several_gpus
+from batchadvisor.session.setup.options import RunOptions
+from batchadvisor.session.setup.target import Target
+from batchadvisor.session.workers.worker_pool import WorkerPool
+
+from ..on_paper import record_of
 
 CUDA, HIP, ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 GIB = 1024**3
@@ -48,14 +51,11 @@ TABLE = [
     ("cuda:all", {}, FOUR, "cuda", {}, 4),
     # Without a wish of the user's the one with the most free memory comes first, and all stay.
     ("auto", {}, BUSY, "cuda", {CUDA: "GPU-2abc,GPU-0abc,GPU-1abc"}, 3),
-    ("cuda", {}, BUSY, "cuda", {CUDA: "GPU-2abc,GPU-0abc,GPU-1abc"}, 3),
     ("cuda:all", {}, BUSY, "cuda", {}, 3),
     ("auto", {}, UNLIKE, "cuda", {CUDA: "GPU-1abc,GPU-0abc"}, 2),
     ("auto", PCI, UNLIKE, "cuda", {CUDA: "GPU-1abc,GPU-0abc"}, 2),
     # What the user says stays as it is.
     ("auto", {CUDA: "1"}, BUSY, "cuda", {}, 1),
-    ("cuda", {CUDA: "1"}, BUSY, "cuda", {}, 1),
-    ("auto", {CUDA: "1,0"}, BUSY, "cuda", {}, 2),
     ("auto", {CUDA: " 1 , 0"}, BUSY, "cuda", {}, 2),
     ("auto", {CUDA: "GPU-1abc"}, BUSY, "cuda", {}, 1),
     ("auto", {CUDA: "GPU-1"}, BUSY, "cuda", {}, 1),
@@ -73,14 +73,12 @@ TABLE = [
     ("auto", {CUDA: "-1"}, FOUR, "cpu", {}, 0),
     ("auto", {CUDA: "NoDevFiles"}, FOUR, "cpu", {}, 0),
     ("cuda", {CUDA: ""}, FOUR, UsageError, "CUDA_VISIBLE_DEVICES='' hides all", None),
-    ("cuda", {CUDA: "-1"}, FOUR, UsageError, "CUDA_VISIBLE_DEVICES='-1' hides all", None),
     ("cuda:0", {CUDA: ""}, FOUR, UsageError, "hides all", None),
     ("auto", {CUDA: "4"}, FOUR, UsageError, "the driver counts 4 from 0", None),
     ("auto", {CUDA: "1,1"}, FOUR, UsageError, "stands there twice", None),
     ("auto", {CUDA: "GPU-9"}, FOUR, UsageError, "no GPU here has that UUID", None),
     ("auto", {CUDA: "GPU-"}, FOUR, UsageError, "several UUIDs begin so", None),
     # A number counts the visible ones.
-    ("cuda:0", {}, FOUR, "cuda", {CUDA: "0"}, 1),
     ("cuda:3", {}, FOUR, "cuda", {CUDA: "3"}, 1),
     ("cuda:0", {CUDA: "2,3"}, FOUR, "cuda", {CUDA: "2"}, 1),
     ("cuda:1", {CUDA: "GPU-3,GPU-2"}, FOUR, "cuda", {CUDA: "GPU-2"}, 1),
@@ -100,7 +98,6 @@ TABLE = [
     ("cuda:GPU-1abc", {}, UNLIKE, "cuda", {CUDA: "GPU-1abc"}, 1),
     # Parts of a GPU.
     ("auto", {}, MIG, "cuda", {}, 1),
-    ("auto", {CUDA: "MIG-ab22"}, MIG, "cuda", {}, 1),
     ("auto", {CUDA: "MIG-ab"}, MIG, "cuda", {}, 1),
     ("auto", {CUDA: "MIG-aa11,MIG-ab22"}, MIG, "cuda", {}, 2),
     ("cuda:1", {CUDA: "MIG-aa11,MIG-ab22"}, MIG, "cuda", {CUDA: "MIG-ab22"}, 1),
@@ -119,7 +116,6 @@ TABLE = [
     ("cuda", {}, JETSON, "cuda", {}, 1),
     ("cuda:0", {}, JETSON, "cuda", {}, 1),
     ("cuda:1", {}, JETSON, UsageError, "there is no such GPU: torch sees 1", None),
-    ("cuda", {}, ROCM, "cuda", {}, 4),
     ("cuda:all", {}, ROCM, "cuda", {}, 4),
     ("cuda:2", {}, ROCM, "cuda", {HIP: "2"}, 1),
     ("cuda:1", {HIP: "5,6,7,4"}, ROCM, "cuda", {HIP: "6"}, 1),
@@ -165,39 +161,103 @@ def test_never_a_gpu_that_the_user_excludes(option, value, there):
         assert seen <= allowed
 
 
-class TestAfterDiscovery:
-    def test_one_gpu_is_pinned(self):
-        chosen, again = settled(choose_gpus("auto", {CUDA: "2,3"}, FOUR), [0])
-        assert (chosen.variables, again) == ({CUDA: "2"}, False)
+REORDERED = {CUDA: "GPU-2abc,GPU-0abc,GPU-1abc"}
 
-    def test_the_freest_is_pinned(self):
-        chosen, again = settled(choose_gpus("auto", {}, BUSY), [0])
-        assert (chosen.variables, again) == ({CUDA: "GPU-2abc"}, False)
 
-    @pytest.mark.parametrize("used", [[0, 1], [0, 1, 2, 3], [1], []])
-    def test_else_all_stay_visible(self, used):
-        chosen, again = settled(choose_gpus("auto", {}, FOUR), used)
-        assert (chosen.variables, again) == ({}, False)
+@pytest.mark.parametrize(
+    ("option", "variables", "there", "used", "then", "again"),
+    [
+        ("auto", {CUDA: "2,3"}, FOUR, [0], {CUDA: "2"}, False),
+        ("auto", {}, BUSY, [0], {CUDA: "GPU-2abc"}, False),
+        *(("auto", {}, FOUR, used, {}, False) for used in ([0, 1], [0, 1, 2, 3], [1], [])),
+        # The freest was put first; a script that says cuda:1 means another GPU.
+        ("auto", {}, BUSY, [1], {}, True),
+        ("auto", {}, BUSY, [0, 1, 2], REORDERED, False),
+        ("auto", {}, BUSY, [], REORDERED, False),  # it is not known
+        ("cuda:all", {}, FOUR, [0], {}, False),
+        ("auto", {CUDA: ""}, FOUR, [], {}, False),
+    ],
+)
+def test_what_the_script_uses_decides_what_stays_visible(
+    option, variables, there, used, then, again
+):
+    chosen, starts_again = settled(choose_gpus(option, variables, there), used)
+    assert (chosen.variables, starts_again) == (then, again)
+    assert settled(chosen, used) == (chosen, False)
 
-    def test_numbers_in_the_script_are_those_that_it_finds_alone(self):
-        """The freest was put first; a script that says cuda:1 means another GPU."""
-        chosen, again = settled(choose_gpus("auto", {}, BUSY), [1])
-        assert (chosen.variables, again) == ({}, True)
-        assert settled(chosen, [1]) == (chosen, False)
 
-    def test_all_of_them_in_any_order(self):
-        chosen, again = settled(choose_gpus("auto", {}, BUSY), [0, 1, 2])
-        assert (len(chosen.variables[CUDA].split(",")), again) == (3, False)
+class OnPaper(WorkerPool):
+    """Starts nothing; notes what each process would see."""
 
-    def test_what_was_insisted_on_stays(self):
-        chosen = choose_gpus("cuda:all", {}, FOUR)
-        assert settled(chosen, [0]) == (chosen, False)
+    def __init__(self, gpus, used, writer):
+        target = Target(device="cuda", data_limit_bytes=None, gpus=gpus)
+        display = SimpleNamespace(note=lambda _: None)
+        super().__init__(RunOptions(script="a.py"), target, writer, display)
+        self._used = used
+        self.seen = []
 
-    def test_the_cpu(self):
-        assert settled(Chosen(kind="cpu", num_visible=0), []) == (
-            Chosen(kind="cpu", num_visible=0),
-            False,
-        )
+    def spawn(self):
+        self.seen.append(self._target.gpus.variables)
+        in_use = tuple(GpuInUse(index=index) for index in self._used)
+        return SimpleNamespace(discover=lambda _: (None, None), in_use=in_use, order=None)
+
+    def _stand_by(self, first):
+        pass
+
+    def _found(self, *_):
+        pass
+
+
+class Journal(SimpleNamespace):
+    """A record and what becomes of it."""
+
+    keep = False
+
+    def change(self, **changes):
+        self.record = msgspec.structs.replace(self.record, **changes)
+
+
+@pytest.mark.parametrize(
+    ("there", "used", "seen"),
+    [
+        (FOUR, [0], [{}, {CUDA: "0"}]),
+        (BUSY, [0], [REORDERED, {CUDA: "GPU-2abc"}]),
+        (FOUR, [0, 1], [{}, {}]),
+        (BUSY, [1], [REORDERED, {}, {}]),  # the discovery is made again
+    ],
+)
+def test_what_each_process_of_a_run_sees(there, used, seen, tmp_path):
+    record = msgspec.structs.replace(record_of(), discovery=None)
+    writer = Journal(record=record, store=SimpleNamespace(folder=tmp_path))
+    workers = OnPaper(choose_gpus("auto", {}, there), used, writer)
+    workers.start()
+    workers.start()
+    assert workers.seen == seen
+
+
+@pytest.mark.parametrize(
+    ("kind", "uuid", "now_gib", "written_gib"),
+    [
+        ("cuda", "GPU-1", 50, 50),  # a neighbour came
+        ("cuda", "GPU-1", 79.9, 80),  # a context more or less
+        ("cuda", "GPU-2", 50, 80),
+        ("cpu", None, 50, 80),
+    ],
+)
+def test_each_process_looks_at_the_capacity_again(tmp_path, kind, uuid, now_gib, written_gib):
+    record = record_of()
+    first = msgspec.structs.replace(record.device, kind=kind, uuid=uuid and "GPU-1")
+    record = msgspec.structs.replace(record, device=first)
+    writer = Journal(record=record, store=SimpleNamespace(folder=tmp_path))
+    notes = []
+    target = Target(device="cuda", data_limit_bytes=None)
+    display = SimpleNamespace(note=notes.append)
+    workers = WorkerPool(RunOptions(script="a.py"), target, writer, display)
+    workers._capacity_now(
+        msgspec.structs.replace(first, uuid=uuid, capacity_bytes=int(now_gib * GIB))
+    )
+    assert writer.record.device.capacity_bytes == written_gib * GIB
+    assert bool(notes) is (written_gib != 80)
 
 
 class TestSeveral:

@@ -14,28 +14,28 @@ def options_of(*arguments, **goal):
     return checked_options(COMMAND_LINE, script="train.py", arguments=arguments, goal=Goal(**goal))
 
 
-@pytest.mark.parametrize(("worst_case", "length"), [(False, "512"), (True, "2048")])
-def test_a_length_is_filled_in(worst_case, length):
-    options = options_of("--len", "{seq_len:2048/128/512}", worst_case=worst_case)
-    assert options.arguments == ("--len", length)
-    assert options.goal.seq_lens == (128, 512, 2048)
+@pytest.mark.parametrize(
+    ("arguments", "worst_case", "filled", "lengths"),
+    [
+        (["--len", "{seq_len:2048/128/512}"], False, ["--len", "512"], (128, 512, 2048)),
+        (["--len", "{seq_len:2048/128/512}"], True, ["--len", "2048"], (128, 512, 2048)),
+        (["--len={seq_len:256/64}"], False, ["--len=64"], (64, 256)),
+        # Braces of the script are typed twice.
+        (["--name={{length}}-{{seq_len}}"], False, ["--name={length}-{seq_len}"], ()),
+        (["{{max_len:4}}", "{{other}}"], False, ["{max_len:4}", "{{other}}"], ()),
+        (["--n={{length}}", "--len={seq_len:8/16}"], False, ["--n={length}", "--len=8"], (8, 16)),
+    ],
+)
+def test_a_length_is_filled_in(arguments, worst_case, filled, lengths):
+    options = options_of(*arguments, worst_case=worst_case)
+    assert options.arguments == tuple(filled)
+    assert options.goal.seq_lens == lengths
 
 
 def test_beside_a_size():
     options = options_of("--bs={batch_size}", "--len={seq_len:64/256}", worst_case=True)
     assert options.arguments == ("--bs={batch_size}", "--len=256")
     assert options.traits.size_is_argument
-
-
-def test_braces_of_the_script_are_typed_twice():
-    options = options_of("--name={{length}}-{{seq_len}}", "{{max_len:4}}", "{{other}}")
-    assert options.arguments == ("--name={length}-{seq_len}", "{max_len:4}", "{{other}}")
-    assert options.goal.seq_lens == ()
-    options = options_of("--name={{length}}", "--len={seq_len:8/16}")
-    assert options.arguments == ("--name={length}", "--len=8")
-    with pytest.raises(UsageError) as refused:
-        options_of("--name={length}")
-    assert "If the script itself is to get {length}, type {{length}}." in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,7 @@ def test_braces_of_the_script_are_typed_twice():
         (["{seq_len:12/x}"], "names no lengths"),
         (["{seq_len:0}"], "names no lengths"),
         (["{seqlen:12}"], "is not the placeholder for the length"),
+        (["--name={length}"], r"is to get \{length\}, type \{\{length\}\}\."),
         (["{seq_len:12}", "{seq_len:13}"], "name other lengths"),
     ],
 )

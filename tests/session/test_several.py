@@ -82,23 +82,22 @@ def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-class TestSpeed:
-    """What a check of twins compares."""
+FIRST = trial_of(32, 10.0)
+AGAIN = msgspec.structs.replace(trial_of(32, 12.0), purpose="confirm")
+CUT = msgspec.structs.replace(AGAIN, samples_per_s=None, step_s=None)
+"""Its time was over; on a busy machine it often is."""
 
-    first = trial_of(32, 10.0)
-    again = msgspec.structs.replace(trial_of(32, 12.0), purpose="confirm")
 
-    def test_the_confirmation_counts(self):
-        record = record_of([self.first, self.again])
-        assert speed_at(record, 32) == self.again.samples_per_s
-
-    def test_one_that_has_no_speed_leaves_the_first(self):
-        """Its time was over; on a busy machine it often is."""
-        cut = msgspec.structs.replace(self.again, samples_per_s=None, step_s=None)
-        assert speed_at(record_of([self.first, cut]), 32) == self.first.samples_per_s
-
-    def test_another_size_is_none(self):
-        assert speed_at(record_of([self.first]), 64) is None
+@pytest.mark.parametrize(
+    ("trials", "size", "speed"),
+    [
+        ([FIRST, AGAIN], 32, AGAIN.samples_per_s),
+        ([FIRST, CUT], 32, FIRST.samples_per_s),
+        ([FIRST], 64, None),
+    ],
+)
+def test_a_check_of_twins_compares_the_confirmation_where_it_has_a_speed(trials, size, speed):
+    assert speed_at(record_of(trials), size) == speed
 
 
 @pytest.fixture
@@ -114,49 +113,47 @@ def stored(tmp_path):
     return tmp_path
 
 
+def typed(*words):
+    return CliRunner().invoke(cli, [*map(str, words)])
+
+
 class TestAdvise:
     def test_another_goal(self, stored):
-        done = CliRunner().invoke(cli, ["advise", "--goal", "throughput", str(stored)])
+        done = typed("advise", "--goal", "throughput", stored)
         assert done.exit_code == 0
         assert done.stdout.startswith("Batch size by device: cpu-1 64, cpu-1-no-2 64")
-
-    def test_the_json_has_the_split_plan(self, stored):
-        done = CliRunner().invoke(cli, ["advise", "--goal", "throughput", "--json", str(stored)])
-        data = json.loads(done.stdout)
+        data = json.loads(typed("advise", "--goal", "throughput", "--json", stored).stdout)
         plan = msgspec.convert(data["split"], SplitPlan)
-        assert [(share.device, share.batch_size) for share in plan.shares] == [
-            ("cpu-1", 64),
-            ("cpu-1-no-2", 64),
-        ]
+        sizes = {share.device: share.batch_size for share in plan.shares}
+        assert sizes == {"cpu-1": 64, "cpu-1-no-2": 64}
         assert plan.global_batch == 128
         assert data["unavailable"] == {}
 
     def test_a_global_batch_of_ones_own_is_split(self, stored):
-        words = ["advise", "--global-batch", "96", "--json", str(stored)]
-        data = json.loads(CliRunner().invoke(cli, words).stdout)
+        data = json.loads(typed("advise", "--global-batch", "96", "--json", stored).stdout)
         plan = msgspec.convert(data["split"], SplitPlan)
         assert plan.global_batch == sum(share.batch_size for share in plan.shares) == 96
         assert plan.global_batch_source == "as asked"
-        alone = CliRunner().invoke(cli, ["advise", "--global-batch", "96", str(stored / "cpu-1")])
-        assert isinstance(alone.exception, UsageError)
-        assert "is for a run on several devices" in str(alone.exception)
 
     def test_the_json_says_why_there_is_no_plan(self, stored):
         (stored / "cpu-1-no-2" / RECORD).unlink()
-        data = json.loads(CliRunner().invoke(cli, ["advise", "--json", str(stored)]).stdout)
+        data = json.loads(typed("advise", "--json", stored).stdout)
         assert data["split"] is None
         assert "a split needs two devices" in data["unavailable"]["split"]
 
-    def test_where_one_record_is_wanted(self, stored):
-        """By `--resume` too."""
-        done = CliRunner().invoke(cli, ["report", str(stored), str(stored)])
+    @pytest.mark.parametrize(
+        ("words", "folder", "said"),
+        [
+            (("report", "."), "", "is a run on several devices"),  # by `--resume` too
+            (("advise", "--global-batch", "96"), "cpu-1", "is for a run on several devices"),
+            (("advise", "--goal", "energy"), "", "--goal energy cannot be answered"),
+        ],
+    )
+    def test_what_the_folder_cannot_answer(self, stored, monkeypatch, words, folder, said):
+        monkeypatch.chdir(stored)
+        done = typed(*words, stored / folder)
         assert isinstance(done.exception, UsageError)
-        assert "is a run on several devices" in str(done.exception)
-
-    def test_energy_that_nobody_measured(self, stored):
-        done = CliRunner().invoke(cli, ["advise", "--goal", "energy", str(stored)])
-        assert isinstance(done.exception, UsageError)
-        assert "--goal energy cannot be answered" in str(done.exception)
+        assert said in str(done.exception)
 
     def test_no_size_is_no_answer(self, stored):
         """Three bytes to use: nothing that ran may be recommended."""
@@ -164,7 +161,7 @@ class TestAdvise:
             record = read_record(path)
             device = msgspec.structs.replace(record.device, capacity_bytes=3)
             path.write_bytes(msgspec.json.encode(msgspec.structs.replace(record, device=device)))
-        done = CliRunner().invoke(cli, ["advise", str(stored)])
+        done = typed("advise", stored)
         assert done.exit_code == 1
         assert done.stdout.startswith("No device has an answer")
 

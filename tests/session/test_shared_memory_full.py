@@ -17,11 +17,10 @@ from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.errors import RunError
 from batchadvisor.probes.process.endings import over
 from batchadvisor.probes.process.messages import Raised
-from batchadvisor.records import Goal, RunRecord, ScriptInfo, Trial
 from batchadvisor.session.setup.options import RunOptions
 from batchadvisor.session.workers.failures import error_of, nothing_fits
 
-from ..on_paper import trial_of
+from ..on_paper import discovery_of, failure_of, record_of, trial_of
 
 NO_ROOM = "No space left on device (28)"
 DATALOADER = (  # torch/utils/data/dataloader.py
@@ -54,14 +53,10 @@ for epoch in range(1000):
 """
 
 
-def error_for(text, tmp_path):
-    raised = Raised(kind="RuntimeError", text=text, traceback="", out_of_memory=False)
-    return error_of(over(raised), RunOptions(script="a.py", device="cpu"), tmp_path, None)
-
-
 @pytest.mark.parametrize("text", TEXTS)
 def test_its_words(text, tmp_path):
-    error = error_for(text, tmp_path)
+    raised = Raised(kind="RuntimeError", text=text, traceback="", out_of_memory=False)
+    error = error_of(over(raised), RunOptions(script="a.py", device="cpu"), tmp_path, None)
     assert type(error) is RunError
     assert "/dev/shm is full" in str(error)
     assert "--shm-size" in error.remedy
@@ -74,33 +69,21 @@ def test_other_words(text):
     assert known_failure(text, smaller_ran=True) is None
 
 
-def _record(*trials):
-    return RunRecord(
-        state="running", started_at="", command=(), script=ScriptInfo(path="a.py"), goal=Goal(),
-        trials=trials,
-    )  # fmt: skip
-
-
-def _failed(size, detail):
-    return Trial(
-        ordinal=1, worker=0, batch_size=size, kind="timed", purpose="search",
-        outcome="exception", detail=detail,
-    )  # fmt: skip
+def failed(size):
+    return failure_of(size, "exception", detail=f"RuntimeError: {PROVOKED}")
 
 
 def test_a_size_that_needs_more_of_it_is_left_out_and_the_answer_stands(tmp_path):
-    record = _record(trial_of(32, 0.1), _failed(512, f"RuntimeError: {PROVOKED}"))
+    record = record_of([trial_of(32, 0.1), failed(512)])
     assert nothing_fits(record, "", tmp_path) is None
-    findings = {
-        finding.rule: finding for finding in findings_of(Measurements.of(record), 32, None, None)
-    }
-    finding = findings["trial.exception"]
+    findings = findings_of(Measurements.of(record), 32, None, None)
+    (finding,) = (each for each in findings if each.rule == "trial.exception")
     assert SHARED_MEMORY.what in finding.message
     assert SHARED_MEMORY.remedy in finding.remedy
 
 
 def test_at_the_own_size_nothing_is_measured(tmp_path):
-    record = _record(_failed(32, f"RuntimeError: {PROVOKED}"))
+    record = record_of([failed(32)], discovery=discovery_of(native=32))
     assert "/dev/shm is full" in str(nothing_fits(record, "", tmp_path))
 
 

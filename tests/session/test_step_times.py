@@ -8,49 +8,24 @@ from batchadvisor.features.estimate.fit.first_steps import Held
 from batchadvisor.features.estimate.fit.gpu_specs import SPECS
 from batchadvisor.features.estimate.records import FittedGpu, Forecast
 from batchadvisor.features.estimate.step_times import StepTimes, calibration_record
-from batchadvisor.records import (
-    DeviceInfo,
-    FakeTrial,
-    Goal,
-    OpWork,
-    RunRecord,
-    ScriptInfo,
-    Spread,
-    Trial,
-    Variant,
-)
-from batchadvisor.session.setup.options import RunOptions
+from batchadvisor.records import FakeTrial, OpWork, ScriptInfo, Variant
+from batchadvisor.session.setup.options import RunOptions, digest_of
+
+from ..on_paper import record_of, trial_of
 
 NAME = "NVIDIA A100-SXM4-80GB"
 
 
 def timed(size, seconds):
-    step_s = Spread(median=seconds, low=seconds, high=seconds, num_samples=9, confidence=0.9)
-    return Trial(
-        ordinal=0,
-        worker=0,
-        batch_size=size,
-        kind="timed",
-        purpose="search",
-        outcome="ok",
-        step_s=step_s,
-    )
+    return trial_of(size, seconds, half_width=0.0)
 
 
 def record(*trials, name=NAME, kind="cuda", **changes):
-    device = DeviceInfo(
-        kind=kind, name=name, total_bytes=1, capacity_bytes=1, capacity_source="on paper"
-    )
-    made = RunRecord(
-        state="finished",
-        started_at="2026-01-01T00:00:00+00:00",
-        command=("batchadvisor",),
-        script=ScriptInfo(path="train.py"),
-        goal=Goal(),
-        device=device,
-        trials=trials,
-    )
-    return msgspec.structs.replace(made, **changes)
+    made = record_of(trials, **changes)
+    if made.device is None:
+        return made
+    device = msgspec.structs.replace(made.device, kind=kind, name=name)
+    return msgspec.structs.replace(made, device=device)
 
 
 @pytest.fixture
@@ -67,8 +42,10 @@ def read(tmp_path, monkeypatch):
     return load
 
 
-def test_a_run_on_one_gpu_is_taken(read):
-    assert read(record(timed(8, 0.1))).device.name == NAME
+def test_a_run_of_the_same_text_on_one_gpu_is_taken(read):
+    for digest in (None, digest_of(RunOptions(script="train.py"))):
+        script = ScriptInfo(path="elsewhere/train.py", digest=digest)
+        assert read(record(timed(8, 0.1), script=script)).device.name == NAME
 
 
 @pytest.mark.parametrize(
@@ -76,11 +53,11 @@ def test_a_run_on_one_gpu_is_taken(read):
     [
         (record(timed(8, 0.1), kind="cpu", name="EPYC"), "is a run on a CPU"),
         (record(timed(8, 0.1), device=None), "is a run on no device"),
-        (record(timed(8, 0.1), script=ScriptInfo(path="other.py")), "another script"),
+        (record(timed(8, 0.1), script=ScriptInfo(path="other.py")), "arguments: other.py"),
         (record(timed(8, 0.1), script=ScriptInfo(path="train.py", digest="0")), "another text"),
         (
             record(timed(8, 0.1), script=ScriptInfo(path="train.py", arguments=("-x",))),
-            "with other arguments",
+            "other arguments: train.py -x",
         ),
         (record(timed(8, 0.1), name="NVIDIA Q1"), "no bandwidth of NVIDIA Q1"),
         (record(), "has no timed steps"),
@@ -92,14 +69,10 @@ def test_others_are_refused(read, made, words):
 
 
 def made_step(size):
-    trial = FakeTrial(
-        batch_size=size,
-        peak_bytes=size,
-        parameter_bytes=0,
-        gradient_bytes=0,
-        optimizer_bytes=0,
-        input_bytes=0,
+    nothing = dict.fromkeys(
+        ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "input_bytes"), 0
     )
+    trial = FakeTrial(batch_size=size, peak_bytes=size, **nothing)
     work = (OpWork("", 0, 2_039_000_000), OpWork("", 0, 20_390_000 * size))
     return Made(trial, (), Held(), "", work, "")
 
@@ -141,18 +114,15 @@ def test_a_run_of_other_sizes():
         times(record(timed(4096, 1.0))).calibration(forecast((2, 8)))
 
 
-def stepped(size, *work):
-    return made_step(size)._replace(work=work)
-
-
-def test_a_variant_that_does_the_same_work_counts_as_the_script_itself():
-    written, bf16 = Variant(), Variant(bf16=True)
-    times = StepTimes([], 8, None)
-    for size in (2, 8):
-        times.note(written, size, stepped(size, OpWork("float16", 10 * size, size)))
-    times.note(bf16, 2, stepped(2, OpWork("float16", 20, 2)))
-    assert times.are_alike(bf16, written, 2)
-    other = StepTimes([], 8, None)
-    other.note(written, 2, stepped(2, OpWork("float32", 20, 4)))
-    other.note(bf16, 2, stepped(2, OpWork("bfloat16", 20, 2)))
-    assert not other.are_alike(bf16, written, 2)
+@pytest.mark.parametrize(
+    ("work", "alike"),
+    [
+        ((OpWork("float16", 20, 2), OpWork("float16", 20, 2)), True),
+        ((OpWork("float32", 20, 4), OpWork("bfloat16", 20, 2)), False),
+    ],
+)
+def test_a_variant_that_does_the_same_work_counts_as_the_script_itself(work, alike):
+    times, variants = StepTimes([], 8, None), (Variant(), Variant(bf16=True))
+    for variant, each in zip(variants, work, strict=True):
+        times.note(variant, 2, made_step(2)._replace(work=(each,)))
+    assert times.are_alike(*variants[::-1], 2) is alike

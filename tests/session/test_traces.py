@@ -5,17 +5,11 @@ import gzip
 import pytest
 import torch
 from batchadvisor.probes.windows.profiling import TraceProfiler
-from batchadvisor.records import Trial
 from batchadvisor.session.recording.traces import with_profile
 
+from ..on_paper import trial_of
+
 NAME = "w0t0.1700000000000.pt.trace.json"
-
-
-def trial_of(profile):
-    return Trial(
-        ordinal=0, worker=0, batch_size=8, kind="timed", purpose="search", outcome="ok",
-        profile=profile,
-    )  # fmt: skip
 
 
 def window(path):
@@ -30,7 +24,7 @@ def window(path):
 
 def test_it_is_packed(tmp_path):
     profile = window(tmp_path / NAME).finish()
-    packed = with_profile(trial_of(profile), tmp_path).profile
+    packed = with_profile(trial_of(8, profile=profile), tmp_path).profile
     assert packed.trace == f"{NAME}.gz"
     assert [path.name for path in tmp_path.iterdir()] == [f"{NAME}.gz"]
     assert b"traceEvents" in gzip.decompress((tmp_path / packed.trace).read_bytes())
@@ -39,7 +33,7 @@ def test_it_is_packed(tmp_path):
 def test_one_that_cannot_be_packed(tmp_path):
     profile = window(tmp_path / NAME).finish()
     (tmp_path / f"{NAME}.gz").mkdir()
-    kept = with_profile(trial_of(profile), tmp_path).profile
+    kept = with_profile(trial_of(8, profile=profile), tmp_path).profile
     assert kept.trace == NAME
     assert "could not be read: " in kept.unavailable["*"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [NAME, f"{NAME}.gz"]

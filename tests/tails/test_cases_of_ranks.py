@@ -3,7 +3,6 @@
 import inspect
 from pathlib import Path
 
-import batchadvisor
 import pytest
 import torch
 from batchadvisor import ModelFacts
@@ -11,19 +10,15 @@ from torch import nn
 from torch.utils.data.distributed import DistributedSampler
 
 from .launch import launch
-from .said import case_of
+from .said import case_of, planned
 
 
 @pytest.mark.case("distributed.duplicates", "the indices of 4 samplers over 17 samples", "torch")
 @pytest.mark.parametrize(("num_samples", "ranks", "again"), [(17, 4, 3), (1, 4, 3), (16, 4, 0)])
 def test_distributed_duplicates(num_samples, ranks, again):
-    drawn = [
-        index
-        for rank in range(ranks)
-        for index in DistributedSampler(range(num_samples), ranks, rank, shuffle=False)
-    ]
-    assert len(drawn) - num_samples == again
-    report = batchadvisor.tails(num_samples=num_samples, batch_size=4, setup="ddp", num_ranks=ranks)
+    drawn = [len(list(DistributedSampler(range(num_samples), ranks, r))) for r in range(ranks)]
+    assert sum(drawn) - num_samples == again
+    report = planned(num_samples, 4, "ddp", ranks)
     assert report.layout.duplicates == again
     finding = case_of(report, "distributed.duplicates")
     assert (finding is not None) is bool(again)
@@ -37,14 +32,10 @@ def test_distributed_no_samples():
         len(list(DistributedSampler(range(3), 4, rank, drop_last=True))) for rank in range(4)
     ]
     assert lengths == [0, 0, 0, 0]
-    report = batchadvisor.tails(
-        num_samples=3, batch_size=1, setup="ddp", num_ranks=4, sampler_drop_last=True
-    )
+    report = planned(3, 1, "ddp", 4, sampler_drop_last=True)
     assert report.layout.steps == 0
     assert case_of(report, "distributed.no-samples") is not None
-    enough = batchadvisor.tails(
-        num_samples=4, batch_size=1, setup="ddp", num_ranks=4, sampler_drop_last=True
-    )
+    enough = planned(4, 1, "ddp", 4, sampler_drop_last=True)
     assert case_of(enough, "distributed.no-samples") is None
 
 
@@ -54,17 +45,13 @@ def test_syncbn_of_one_value():
         nn.SyncBatchNorm(3)(torch.randn(1, 3))
     nn.SyncBatchNorm(3)(torch.randn(2, 3))
     model = ModelFacts(sync_batch_norm=1, batch_norm_values=1)
-    alone = batchadvisor.tails(num_samples=9, batch_size=4, model=model)
+    alone = planned(9, 4, model=model)
     assert "raises ValueError" in case_of(alone, "syncbn.short-rank").message
-    single = batchadvisor.tails(
-        num_samples=17, batch_size=4, setup="ddp", num_ranks=4, sampler="shards", model=model
-    )
+    single = planned(17, 4, "ddp", 4, sampler="shards", model=model)
     assert single.layout.last == (1, 0, 0, 0)
     assert "lets pass" in case_of(single, "syncbn.short-rank").message
     # Two ranks with a sample each are weighed by their counts: said, not held against it.
-    two = batchadvisor.tails(
-        num_samples=18, batch_size=4, setup="ddp", num_ranks=4, sampler="shards", model=model
-    )
+    two = planned(18, 4, "ddp", 4, sampler="shards", model=model)
     assert not case_of(two, "syncbn.short-rank").harmful
 
 
@@ -97,13 +84,8 @@ def test_syncbn_of_two_ranks_on_a_gpu(tmp_path):
 def test_dataparallel_chunks(left, ranks, sizes, idle):
     real = [len(chunk) for chunk in torch.arange(left).chunk(ranks)]
     assert (*real, *[0] * (ranks - len(real))) == sizes
-    report = batchadvisor.tails(
-        num_samples=64 * 3 + left,
-        batch_size=64,
-        setup="data-parallel",
-        num_ranks=ranks,
-        model=ModelFacts(batch_norm=1, batch_norm_values=1),
-    )
+    model = ModelFacts(batch_norm=1, batch_norm_values=1)
+    report = planned(64 * 3 + left, 64, "data-parallel", ranks, model=model)
     assert report.layout.last == sizes
     finding = case_of(report, "dataparallel.chunks")
     assert finding.harmful is bool(idle)
@@ -118,11 +100,12 @@ def test_dataparallel_mean_of_means():
     values = torch.tensor([1.0, 1.0, 1.0, 1.0, 6.0])
     inside = torch.stack([chunk.mean() for chunk in values.chunk(4)]).mean()
     assert inside != values.mean()
-    facts = {"num_samples": 64 * 3 + 10, "batch_size": 64, "setup": "data-parallel", "num_ranks": 4}
-    inside = batchadvisor.tails(**facts, model=ModelFacts(loss_in_forward=True))
-    assert "mean of means" in case_of(inside, "dataparallel.chunks").message
-    assert case_of(inside, "dataparallel.chunks").harmful
-    assert not case_of(batchadvisor.tails(**facts), "dataparallel.chunks").harmful
+    facts = (64 * 3 + 10, 64, "data-parallel", 4)
+    report = planned(*facts, model=ModelFacts(loss_in_forward=True))
+    finding = case_of(report, "dataparallel.chunks")
+    assert "mean of means" in finding.message
+    assert finding.harmful
+    assert not case_of(planned(*facts), "dataparallel.chunks").harmful
 
 
 @pytest.mark.gpu
@@ -138,7 +121,5 @@ def test_dataparallel_on_gpus():
 
     gpus = torch.cuda.device_count()
     nn.DataParallel(Sizes().cuda())(torch.zeros(gpus + 1, 1, device="cuda"))
-    report = batchadvisor.tails(
-        num_samples=gpus + 1, batch_size=gpus * 4, setup="data-parallel", num_ranks=gpus
-    )
+    report = planned(gpus + 1, gpus * 4, "data-parallel", gpus)
     assert sorted(seen) == sorted(size for size in report.layout.last if size)

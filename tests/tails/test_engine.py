@@ -5,8 +5,10 @@ import re
 import time
 
 import batchadvisor
+import msgspec
 import pytest
 from batchadvisor import ModelFacts, Pipeline
+from batchadvisor.advisor.measured.epoch_end import tail_of
 from batchadvisor.advisor.tails import remedies
 from batchadvisor.advisor.tails.cases import BY_ID, CASES, case_of
 from batchadvisor.advisor.tails.engine import report_of
@@ -17,6 +19,9 @@ from batchadvisor.errors import UsageError
 from batchadvisor.records import Setup
 from hypothesis import given
 from hypothesis import strategies as st
+
+from ..on_paper import discovery_of, loader_of
+from .said import planned
 
 SNIPPETS = {name: each for name, each in vars(remedies).items() if isinstance(each, Snippet)}
 MODELS = (
@@ -50,8 +55,13 @@ def test_the_command_line_knows_every_setup():
 
 class TestEveryPipeline:
     def test_the_sweep_says_what_the_report_says(self):
+        seen = set()
         for pipeline in pipelines():
             report = report_of(pipeline)
+            for finding in report.findings:
+                seen.add(finding.id)
+                assert finding.message
+                assert finding.severity == BY_ID[finding.id].severity
             (row,) = sweep(pipeline, [pipeline.batch_size])
             harm = [finding.id for finding in report.findings if finding.harmful]
             assert sorted(row.ids) == sorted(harm), pipeline
@@ -63,14 +73,6 @@ class TestEveryPipeline:
             assert (row.duplicates, row.weight) == (layout.duplicates, layout.weight)
             also = [finding.id for finding in report.findings if not finding.harmful]
             assert sorted(row.also) == sorted(also)
-
-    def test_findings_have_words_evidence_and_fixes(self):
-        seen = set()
-        for pipeline in pipelines():
-            for finding in report_of(pipeline).findings:
-                seen.add(finding.id)
-                assert finding.message
-                assert finding.severity == BY_ID[finding.id].severity
         assert len(seen) >= 18
 
     def test_sizes_near_by_are_clean(self):
@@ -135,56 +137,40 @@ class TestBadInput:
         assert part in caught.value.what
         assert caught.value.remedy
 
-    def test_a_batch_larger_than_the_data(self):
-        kept = batchadvisor.tails(num_samples=5, batch_size=8)
-        assert (kept.layout.steps, kept.layout.last) == (1, (5,))
-        dropped = batchadvisor.tails(num_samples=5, batch_size=8, drop_last=True)
-        assert dropped.layout.steps == 0
-        assert dropped.findings[0].id == "loader.no-steps"
-
     def test_a_sweep_of_sizes_by_rank(self):
-        pipeline = Pipeline(
-            num_samples=100, batch_size=8, setup="ddp", num_ranks=2, rank_batch_sizes=(6, 2)
-        )
+        facts = {"setup": "ddp", "num_ranks": 2, "rank_batch_sizes": (6, 2)}
+        pipeline = Pipeline(num_samples=100, batch_size=8, **facts)
         with pytest.raises(UsageError, match="one size for all"):
             sweep(pipeline, [8])
         assert report_of(pipeline).nearest_clean == ()
 
     @pytest.mark.parametrize("sizes", [(1, 7), (7, 1)])
     def test_the_rank_with_one_sample_is_found_wherever_it_is(self, sizes):
-        report = batchadvisor.tails(
-            num_samples=80, batch_size=8, setup="ddp", num_ranks=2, rank_batch_sizes=sizes,
-            model=ModelFacts(batch_norm=3, batch_norm_values=1),
-        )  # fmt: skip
+        model = ModelFacts(batch_norm=3, batch_norm_values=1)
+        report = planned(80, 8, "ddp", 2, rank_batch_sizes=sizes, model=model)
         assert "norm.one-value" in {finding.id for finding in report.findings}
 
     def test_a_sweep_of_global_sizes(self):
         """Sizes that the ranks cannot share are no pipelines, and never proposed."""
-        pipeline = Pipeline(
-            num_samples=1000, batch_size=60, setup="ddp", num_ranks=4, batch_is="global"
-        )
+        facts = {"setup": "ddp", "num_ranks": 4, "batch_is": "global"}
+        pipeline = Pipeline(num_samples=1000, batch_size=60, **facts)
         rows = sweep(pipeline, range(56, 61))
         assert [row.steps > 0 for row in rows] == [True, False, False, False, True]
         assert all(trial.batch_size % 4 == 0 for trial in nearest_clean(pipeline))
 
     def test_unknown_length(self):
-        report = batchadvisor.tails(num_samples=None, batch_size=8)
+        report = planned(None, 8)
         assert report.layout is None
         assert "--samples" in report.unavailable["layout"]
 
 
-class TestOneObject:
-    def test_a_pipeline_and_changes(self):
-        pipeline = Pipeline(num_samples=50_000, batch_size=128)
-        assert batchadvisor.tails(pipeline).pipeline == pipeline
-        changed = batchadvisor.tails(pipeline, batch_size=125)
-        assert changed.pipeline.batch_size == 125
-        assert changed.findings == ()
-
-    def test_a_model_stays(self):
-        model = ModelFacts(batch_norm=1, batch_norm_values=1)
-        pipeline = Pipeline(num_samples=9, batch_size=4, model=model)
-        assert batchadvisor.tails(pipeline).findings[0].id == "norm.one-value"
+def test_a_pipeline_and_changes():
+    model = ModelFacts(batch_norm=1, batch_norm_values=1)
+    pipeline = Pipeline(num_samples=50_000, batch_size=128, model=model)
+    assert batchadvisor.tails(pipeline).pipeline == pipeline
+    changed = batchadvisor.tails(pipeline, batch_size=125)
+    assert changed.pipeline == msgspec.structs.replace(pipeline, batch_size=125)
+    assert changed.findings == ()
 
 
 @given(st.integers(1, 100_000), st.integers(1, 1000), st.integers(2, 16))
@@ -201,3 +187,31 @@ def test_a_sweep_is_quick():
     start = time.process_time()
     assert len(sweep(pipeline, range(1, 4097))) == 4096
     assert time.process_time() - start < 2
+
+
+def test_a_tpu_has_what_is_documented_and_nothing_that_only_mirrored_strategy_showed():
+    facts = {"setup": "tpu", "num_ranks": 8, "model": ModelFacts(batch_norm=1)}
+    report = report_of(Pipeline(num_samples=1029, batch_size=64, **facts))
+    cases = {finding.id: finding.message for finding in report.findings}
+    assert "not run on a TPU" in next(
+        text for rule, text in cases.items() if "compiled.shape" in rule
+    )
+    assert not any("mirrored" in rule for rule in cases)
+    whole = report_of(Pipeline(num_samples=1024, batch_size=64, **facts))
+    assert not any("compiled.shape" in finding.id for finding in whole.findings)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "full"),
+    [
+        ("Keras on jax, DataParallel", (16,) * 4),
+        ("Keras on tensorflow, MirroredStrategy", (16,) * 4),
+        ("Keras on tensorflow, TPUStrategy", (16,) * 4),
+        ("Keras on jax", ()),
+    ],
+)
+def test_what_keras_spreads_a_batch_with_is_known_again(sampler, full):
+    loader = loader_of(1029, batch_size=64, sampler=sampler)
+    discovery = discovery_of(64, loader=loader, door="keras", num_replicas=4 if full else 1)
+    tail = tail_of(discovery, 64)
+    assert (tail.num_ranks, tail.full) == (4 if full else 1, full)

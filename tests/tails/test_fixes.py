@@ -1,5 +1,7 @@
 """Every fix that is offered removes its finding and leaves steps; the known bad ones are gone."""
 
+import itertools
+import math
 import re
 
 import batchadvisor
@@ -16,7 +18,8 @@ from batchadvisor.advisor.tails.sweeps import row_of
 from torch.utils.data import DataLoader, IterableDataset
 
 from .drawn import reports
-from .said import case_of
+from .pages import as_loader
+from .said import case_of, planned
 
 BATCH_NORM = ModelFacts(batch_norm=1, batch_norm_values=1)
 
@@ -32,17 +35,17 @@ def holds(report, finding):
         assert finding.harmful or finding.id not in row.also, (report.pipeline, finding.id, fix)
 
 
-@pytest.mark.slow
-def test_ten_thousand_pipelines():
+@pytest.mark.parametrize("number", [2_000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_every_fix_of_random_pipelines_holds(number):
     """Every fix of every finding, applied through the engine."""
     offered = mended = without = 0
-    for report in reports(10_000, 0, batchadvisor.tails):
+    for report in reports(number, 0, batchadvisor.tails):
         for finding in report.findings:
             holds(report, finding)
             offered += len(finding.fixes)
             mended += bool(finding.fixes)
             without += finding.harmful and not finding.fixes
-    assert offered > 15_000
+    assert offered > 1.5 * number
     assert without < 0.15 * (mended + without)
 
 
@@ -75,88 +78,83 @@ def test_the_example_of_a_page(case):
     assert "{" not in "".join(fix.snippet for fix in finding.fixes).replace("{'", "")
 
 
-def snippets(name=None, **facts):
-    """All code that a report offers, of one case or of all; it is checked on the way."""
-    report = batchadvisor.tails(**facts)
+def code_by_case(report):
+    """The code of all fixes of a pipeline, by case; they are applied on the way."""
     for finding in report.findings:
         holds(report, finding)
-    return [
-        fix.snippet
-        for finding in report.findings
-        if name in (None, finding.id)
-        for fix in finding.fixes
-    ]
+    return {one.id: [fix.snippet for fix in one.fixes] for one in report.findings}
 
 
-@pytest.mark.parametrize("setup", ["dataloader", "ddp", "accelerate", "lightning", "trainer"])
-def test_dropping_never_leaves_no_step(setup):
-    """N below one global batch: a smaller batch, never drop_last at the same size."""
-    ranks = 1 if setup == "dataloader" else 4
-    facts = {"num_samples": 20, "batch_size": 32, "setup": setup, "num_ranks": ranks}
-    report = batchadvisor.tails(**facts, model=BATCH_NORM)
-    assert case_of(report, "loader.below-one-batch").fixes[0].changes["batch_size"] == 20 // ranks
-    for finding in report.findings:
-        holds(report, finding)
+def snippets(name, report):
+    """The code of one case, or of all."""
+    found = code_by_case(report)
+    return found[name] if name else [code for codes in found.values() for code in codes]
 
 
-def test_idle_gpus_in_every_step():
-    """Neither dropping nor repeating samples feeds 8 GPUs with 4 samples."""
-    code = snippets(num_samples=100, batch_size=4, num_ranks=8, setup="data-parallel")
-    assert code == [
-        "DataLoader(dataset, batch_size=8, shuffle=True, drop_last=True)",
-        "torch.nn.DataParallel(model, device_ids=list(range(4)))",
-    ]
+SAMPLER_DROPS = """\
+sampler = DistributedSampler(dataset, drop_last=True)
+loader = DataLoader(dataset, batch_size=4, sampler=sampler)"""
+STREAM = {"iterable": True, "drop_last": True}
+ONE_WORKER = "DataLoader(dataset, num_workers=1, batch_size={}, drop_last=True)"
 
 
-def test_a_size_is_never_its_own_remedy():
-    code = snippets(
-        "mirrored.first-batch", num_samples=22, batch_size=56, num_ranks=4, setup="mirrored"
-    )
-    assert code
-    assert not any("56" in line for line in code)
-
-
-def test_no_remedy_leads_into_an_error():
-    """100 samples, 128 a batch: 25 a batch would make a step, and MirroredStrategy refuse it."""
-    facts = {"num_samples": 100, "batch_size": 128, "num_ranks": 4, "setup": "mirrored"}
-    assert snippets("loader.no-steps", **facts, drop_last=True) == ["batch_size = 100"]
-    for size in (96, 100):
-        report = batchadvisor.tails(**{**facts, "batch_size": size}, drop_last=True)
-        assert report.layout.steps == 1
-        assert case_of(report, "mirrored.first-batch") is None
-
-
-def test_nothing_is_filled_below_one_batch():
-    code = "\n".join(snippets(num_samples=3, batch_size=64, model=BATCH_NORM))
-    assert "order" not in code
-    assert "batch_size = 3" in code
-
-
-def test_several_workers_are_several():
-    """Of a setup that does not train on several devices."""
-    for setup in ("multi-worker-mirrored", "keras-torch"):
-        (code,) = snippets(num_samples=1024, batch_size=64, num_ranks=4, setup=setup)
-        assert code.startswith("torchrun --nproc-per-node=4 ")
-        assert code.endswith("batch_size=16")
-
-
-def test_a_full_last_step_is_not_dropped():
-    """Every rank draws 4 of 15 samples: the sampler repeats one, and no batch is short."""
-    report = batchadvisor.tails(num_samples=15, batch_size=4, setup="ddp", num_ranks=4)
-    finding = case_of(report, "distributed.duplicates")
-    assert not any("short" in fix.title for fix in finding.fixes)
-    assert not any("drop_last=True)" in fix.snippet.splitlines()[-1] for fix in finding.fixes)
+@pytest.mark.parametrize(
+    ("name", "report", "code"),
+    [
+        # A smaller batch, never drop_last at the same size; and nothing is filled.
+        ("loader.below-one-batch", planned(20, 32, model=BATCH_NORM), ["batch_size = 20"]),
+        ("loader.below-one-batch", planned(20, 32, "ddp", 4, model=BATCH_NORM), ["batch_size = 5"]),
+        ("loader.below-one-batch", planned(20, 32, "accelerate", 4), ["batch_size = 5"]),
+        ("", planned(3, 64, model=BATCH_NORM), ["batch_size = 3"]),
+        # Neither dropping nor repeating samples feeds 8 GPUs with 4 samples.
+        (
+            "",
+            planned(100, 4, "data-parallel", 8),
+            [
+                "DataLoader(dataset, batch_size=8, shuffle=True, drop_last=True)",
+                "torch.nn.DataParallel(model, device_ids=list(range(4)))",
+            ],
+        ),
+        # A size is never its own remedy.
+        (
+            "mirrored.first-batch",
+            planned(22, 56, "mirrored", 4),
+            ["batch_size = 12  # a multiple of 4", "batch_size = 12"],
+        ),
+        # 25 a batch would make a step, and MirroredStrategy refuse it.
+        ("loader.no-steps", planned(100, 128, "mirrored", 4, drop_last=True), ["batch_size = 100"]),
+        # Of a setup that does not train on several devices: several workers are several.
+        (
+            "",
+            planned(1024, 64, "multi-worker-mirrored", 4),
+            ["torchrun --nproc-per-node=4 train.py  # torch DDP, batch_size=16"],
+        ),
+        # Every rank draws 4 of 15 samples: one is repeated, and no batch is short to be dropped.
+        (
+            "distributed.duplicates",
+            planned(15, 4, "ddp", 4),
+            [SAMPLER_DROPS, "batch_size, drop_last = 3, True  # Keras: drop_remainder=True"],
+        ),
+        # Each worker of a stream cuts batches of its own share.
+        *(
+            (
+                "loader.no-steps",
+                planned(1000, size, num_workers=workers, **STREAM),
+                [f"batch_size = {1000 // workers}", ONE_WORKER.format(size)],
+            )
+            for size, workers in ((128, 10), (60, 20), (501, 2))
+        ),
+    ],
+)
+def test_what_is_offered(name, report, code):
+    assert snippets(name, report) == code
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 5, 12, 16, 32, 48, 64, 100])
 def test_group_norm_fits_any_number_of_channels(channels):
     """Groups of at least two values, so that one sample on 1x1 maps is enough."""
-    import math
-
-    facts = {"num_samples": 9, "batch_size": 4, "model": BATCH_NORM}
-    code = next(
-        snippet for snippet in snippets("norm.one-value", **facts) if "GroupNorm" in snippet
-    )
+    found = snippets("norm.one-value", planned(9, 4, model=BATCH_NORM))
+    code = next(snippet for snippet in found if "GroupNorm" in snippet)
     names = {"math": math, "torch": torch, "channels": channels}
     exec(code, names)
     values = torch.randn(1 if channels > 1 else 2, channels, 1, 1)
@@ -173,24 +171,20 @@ class Numbers(IterableDataset):
 class TestIterable:
     def test_the_code_runs(self):
         """A loader of an iterable dataset refuses shuffle=True, and has no len(dataset)."""
-        facts = {"num_samples": 10, "batch_size": 4, "iterable": True}
         names = {"DataLoader": DataLoader, "dataset": Numbers()}
-        code = snippets("loader.short", **facts)
+        code = snippets("loader.short", planned(10, 4, iterable=True))
         drop = next(snippet for snippet in code if "drop_last" in snippet)
         assert [len(batch) for batch in eval(drop, names)] == [4, 4]
         assert not any("shuffle" in snippet or "len(dataset)" in snippet for snippet in code)
 
     def test_dropping_in_each_worker_is_no_remedy(self):
-        facts = {"num_samples": 10, "batch_size": 4, "iterable": True, "num_workers": 3}
-        for code in snippets("iterable.worker-tails", **facts):
+        report = planned(10, 4, iterable=True, num_workers=3)
+        for code in snippets("iterable.worker-tails", report):
             assert "drop_last" not in code or "num_workers=1" in code
 
     def test_each_rank_takes_its_share(self):
         """The fix of ranks that all draw everything, executed for every rank."""
-        import itertools
-
-        facts = {"num_samples": 10, "batch_size": 3, "iterable": True}
-        (code,) = snippets("ddp.no-sampler", **facts, setup="ddp", num_ranks=3)
+        (code,) = snippets("ddp.no-sampler", planned(10, 3, "ddp", 3, iterable=True))
         seen = []
         for rank in range(3):
             names = {
@@ -213,16 +207,9 @@ class TestOneProcess:
         for fix in case_of(report, "loader.short").fixes:
             after = batchadvisor.tails(report.pipeline, **fix.changes)
             names = {"torch": torch, "DataLoader": DataLoader, "dataset": dataset}
-            if re.match(r"\w+ = \d+", fix.snippet):
-                exec(fix.snippet, names)
+            exec(as_loader(fix.snippet), names)
+            if "loader" not in names:
                 names["loader"] = DataLoader(dataset, names["batch_size"])
-            else:
-                exec(
-                    fix.snippet.replace("DataLoader(", "loader = DataLoader(", 1)
-                    if "loader =" not in fix.snippet
-                    else fix.snippet,
-                    names,
-                )
             lengths = [len(batch[0]) for batch in names["loader"]]
             assert len(lengths) == after.layout.steps
             assert lengths[-1] == after.layout.last_samples
@@ -230,53 +217,19 @@ class TestOneProcess:
         assert ran >= 2
 
 
-def code_by_case(**fields):
-    """The code of all fixes of a pipeline, by case."""
-    report = batchadvisor.tails(**fields)
-    return {one.id: [fix.snippet for fix in one.fixes] for one in report.findings}
-
-
 class TestCodeForThePipeline:
     """Snippets that are pasted as they are: of the loader's own size, order and drop_last."""
 
-    def test_a_worker_of_a_stream_is_a_share(self):
-        """1,000 samples in 10 workers: 100 each; a smaller batch or one worker makes steps."""
-        report = batchadvisor.tails(
-            num_samples=1000, batch_size=128, iterable=True, num_workers=10, drop_last=True
-        )
-        found = {finding.id: finding for finding in report.findings}["loader.no-steps"]
-        assert "each of 10 workers cuts batches of its own 100 samples" in found.message
-        assert [fix.snippet for fix in found.fixes] == [
-            "batch_size = 100",
-            "DataLoader(dataset, num_workers=1, batch_size=128, drop_last=True)",
-        ]
-
-    @pytest.mark.parametrize(("size", "workers"), [(60, 20), (501, 2)])
-    def test_other_streams(self, size, workers):
-        given = {"num_samples": 1000, "batch_size": size, "iterable": True, "drop_last": True}
-        found = code_by_case(**given, num_workers=workers)["loader.no-steps"]
-        assert found[0] == f"batch_size = {1000 // workers}"
-        assert "loader.no-steps" not in code_by_case(**given, num_workers=1)
-
     def test_a_stream_is_not_shuffled(self):
         for size in (50, 64, 66):
-            for name, found in code_by_case(
-                num_samples=1030, batch_size=size, num_ranks=4, setup="data-parallel", iterable=True
-            ).items():
-                assert not [code for code in found if "shuffle" in code], name
+            report = planned(1030, size, "data-parallel", 4, iterable=True)
+            assert not any("shuffle" in code for code in snippets("", report))
 
     def test_the_loader_gets_the_size_of_all_gpus(self):
-        given = {"num_samples": 1030, "num_ranks": 4, "setup": "data-parallel"}
-        found = code_by_case(**given, batch_size=16, batch_is="per rank")
+        found = code_by_case(planned(1030, 16, "data-parallel", 4, batch_is="per rank"))
         assert "batch_size = 52" in found["dataparallel.chunks"]
-        sizes = {
-            int(size)
-            for codes in found.values()
-            for code in codes
-            for size in re.findall(r"batch_size ?= ?(\d+)", code)
-            if "torchrun" not in code
-        }
-        assert min(sizes) > 4 * 8
+        codes = [code for codes in found.values() for code in codes if "torchrun" not in code]
+        assert min(map(int, re.findall(r"batch_size ?= ?(\d+)", "\n".join(codes)))) > 4 * 8
 
     @pytest.mark.parametrize(
         ("case", "fields"),
@@ -287,17 +240,17 @@ class TestCodeForThePipeline:
         ],
     )
     def test_drop_last_stays(self, case, fields):
-        given = {"num_samples": 1030, "batch_size": 1, "num_ranks": 4, "setup": "ddp"}
-        dropping = code_by_case(**{**given, **fields, "drop_last": True})[case]
+        given = {"num_samples": 1030, "batch_size": 1, "setup": "ddp", "num_ranks": 4, **fields}
+        dropping = snippets(case, planned(**given, drop_last=True))
         loaders = [code for code in dropping if "DataLoader(" in code]
         assert loaders
         assert all("drop_last=True)" in code.split("DataLoader(")[1] for code in loaders)
-        for code in code_by_case(**{**given, **fields})[case]:
+        for code in snippets(case, planned(**given)):
             assert "drop_last=True" not in code.partition("DataLoader(")[2].partition("\n")[0]
 
     @pytest.mark.parametrize("size", [50, 64, 66])
     def test_jax_places_what_a_fix_leaves(self, size):
-        report = batchadvisor.tails(num_samples=1030, batch_size=size, num_ranks=4, setup="jax")
+        report = planned(1030, size, "jax", 4)
         assert report.findings
         for finding in report.findings:
             assert "( by rank)" not in finding.message
@@ -307,23 +260,18 @@ class TestCodeForThePipeline:
 
     def test_unequal_parts_say_what_they_fail_with(self):
         """An output whose batch is not in axis 0 is put together wrongly: torch's own words."""
-        report = batchadvisor.tails(
-            num_samples=1030, batch_size=66, num_ranks=4, setup="data-parallel"
-        )
-        found = {finding.id: finding for finding in report.findings}["dataparallel.chunks"]
+        found = case_of(planned(1030, 66, "data-parallel", 4), "dataparallel.chunks")
         assert "3 x 17, 15" in found.message
         assert "not in axis 0" in found.message
 
 
-class TestLightningPredictsAStream:
-    """Its sampler is not put in: each rank reads all, and drop_last is kept."""
-
-    def test_every_rank_reads_all(self):
-        given = {"num_samples": 1030, "batch_size": 64, "num_ranks": 4, "setup": "lightning"}
-        report = batchadvisor.tails(**given, stage="predict", iterable=True)
-        assert "ddp.no-sampler" in {finding.id for finding in report.findings}
-        assert report.layout.batches == (17,) * 4
-        dropping = batchadvisor.tails(**given, stage="predict", iterable=True, drop_last=True)
-        assert dropping.layout.batches == (16,) * 4
-        dealt = batchadvisor.tails(**given, stage="predict", drop_last=True)
-        assert sum(dealt.layout.batches) * 64 >= 1030  # of a dataset with a length: all of it
+def test_every_rank_reads_all_of_a_stream_that_lightning_predicts():
+    """Its sampler is not put in, and drop_last is kept."""
+    given = (1030, 64, "lightning", 4)
+    report = planned(*given, stage="predict", iterable=True)
+    assert case_of(report, "ddp.no-sampler") is not None
+    assert report.layout.batches == (17,) * 4
+    dropping = planned(*given, stage="predict", iterable=True, drop_last=True)
+    assert dropping.layout.batches == (16,) * 4
+    dealt = planned(*given, stage="predict", drop_last=True)
+    assert sum(dealt.layout.batches) * 64 >= 1030  # of a dataset with a length: all of it

@@ -6,7 +6,7 @@ from batchadvisor.advisor.tails.layouts import chunks, layout_of, slices
 from batchadvisor.records import Pipeline
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler, Subset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 SAMPLES = st.integers(1, 300)
@@ -51,16 +51,6 @@ class TestOneProcess:
         assert_same(epoch, [batches], num_samples, micro)
         assert epoch.weight == (size / len(batches[-1]) if batches else 1.0)
 
-    @pytest.mark.parametrize("drop_last", [False, True])
-    def test_data_loader(self, drop_last):
-        for num_samples in (1, 2, 7, 12, 30, 31, 64, 97):
-            for size in (*range(1, 20), 31, 64, 97, 200):
-                loader = DataLoader(range(num_samples), size, drop_last=drop_last)
-                batches = [batch.tolist() for batch in loader]
-                epoch = layout(num_samples, size, drop_last=drop_last)
-                assert_same(epoch, [batches], num_samples)
-                assert len(loader) == epoch.steps
-
     @given(st.integers(1, 200), st.integers(1, 20), st.integers(2, 5), st.booleans())
     def test_workers_of_an_iterable_dataset(self, num_samples, size, workers, drop_last):
         """What the workers would do, by the rule of the DataLoader's workers; below they do."""
@@ -102,75 +92,35 @@ def test_real_workers(drop_last, sizes):
     assert epoch.short == (() if drop_last else (3, 3))
 
 
-class TestRanks:
-    @given(SAMPLES, SIZES, RANKS, st.booleans(), st.booleans())
-    def test_distributed_sampler(self, num_samples, size, ranks, sampler_drops, drops):
-        dealt = [
-            list(
-                BatchSampler(
-                    DistributedSampler(
-                        range(num_samples), ranks, rank, shuffle=False, drop_last=sampler_drops
-                    ),
-                    size,
-                    drops,
-                )
-            )
-            for rank in range(ranks)
-        ]
-        epoch = layout(
-            num_samples,
-            size,
-            setup="ddp",
-            num_ranks=ranks,
-            sampler_drop_last=sampler_drops,
-            drop_last=drops,
-        )
-        assert_same(epoch, dealt, num_samples)
+@pytest.mark.parametrize("sampler", ["distributed", "plain", "shards"])
+@given(SAMPLES, SIZES, RANKS, st.booleans(), st.booleans())
+def test_samplers(sampler, num_samples, size, ranks, drops, sampler_drops):
+    facts = {"setup": "ddp", "sampler": sampler, "num_ranks": ranks, "drop_last": drops}
+    indices = range(num_samples)
+    own = [indices] * ranks
+    if sampler == "shards":
+        own = [range(rank, num_samples, ranks) for rank in range(ranks)]
+    elif sampler == "distributed":
+        facts["sampler_drop_last"] = sampler_drops
+        options = {"shuffle": False, "drop_last": sampler_drops}
+        own = [DistributedSampler(indices, ranks, rank, **options) for rank in range(ranks)]
+    dealt = [list(BatchSampler(each, size, drops)) for each in own]
+    assert_same(layout(num_samples, size, **facts), dealt, num_samples)
 
-    @given(SAMPLES, SIZES, RANKS, st.booleans())
-    def test_plain_sampler(self, num_samples, size, ranks, drops):
-        dealt = [list(BatchSampler(range(num_samples), size, drops)) for _ in range(ranks)]
-        epoch = layout(
-            num_samples, size, setup="ddp", sampler="plain", num_ranks=ranks, drop_last=drops
-        )
-        assert_same(epoch, dealt, num_samples)
 
-    @given(SAMPLES, SIZES, RANKS, st.booleans())
-    def test_shards(self, num_samples, size, ranks, drops):
-        dealt = [
-            list(BatchSampler(range(rank, num_samples, ranks), size, drops))
-            for rank in range(ranks)
-        ]
-        epoch = layout(
-            num_samples, size, setup="ddp", sampler="shards", num_ranks=ranks, drop_last=drops
-        )
-        assert_same(epoch, dealt, num_samples)
-
-    @given(SAMPLES, st.lists(st.integers(1, 9), min_size=2, max_size=5), st.booleans())
-    def test_sizes_by_rank(self, num_samples, sizes, drops):
-        whole = list(BatchSampler(range(num_samples), sum(sizes), drops))
-        starts = [sum(sizes[:rank]) for rank in range(len(sizes))]
-        dealt = [
-            [batch[start : start + size] for batch in whole]
-            for start, size in zip(starts, sizes, strict=True)
-        ]
-        epoch = layout(
-            num_samples,
-            sum(sizes),
-            setup="ddp",
-            rank_batch_sizes=tuple(sizes),
-            num_ranks=len(sizes),
-            drop_last=drops,
-        )
-        assert_same(epoch, dealt, num_samples)
-        left = num_samples % sum(sizes)
-        assert sum(slices(left, tuple(sizes))) == left
-
-    @given(SAMPLES, st.integers(1, 12), RANKS)
-    def test_a_global_batch_is_shared(self, num_samples, own, ranks):
-        facts = {"setup": "ddp", "num_ranks": ranks}
-        shared = layout(num_samples, own * ranks, batch_is="global", **facts)
-        assert shared == layout(num_samples, own, **facts)
+@given(SAMPLES, st.lists(st.integers(1, 9), min_size=2, max_size=5), st.booleans())
+def test_sizes_by_rank(num_samples, sizes, drops):
+    whole = list(BatchSampler(range(num_samples), sum(sizes), drops))
+    starts = [sum(sizes[:rank]) for rank in range(len(sizes))]
+    dealt = [
+        [batch[start : start + size] for batch in whole]
+        for start, size in zip(starts, sizes, strict=True)
+    ]
+    facts = {"setup": "ddp", "num_ranks": len(sizes), "drop_last": drops}
+    epoch = layout(num_samples, sum(sizes), rank_batch_sizes=tuple(sizes), **facts)
+    assert_same(epoch, dealt, num_samples)
+    left = num_samples % sum(sizes)
+    assert sum(slices(left, tuple(sizes))) == left
 
 
 class TestChunks:
@@ -196,25 +146,3 @@ class TestChunks:
             assert epoch.last == (chunks(len(batches[-1]), parts) if batches else ())
             assert epoch.batches == (len(batches),)
             assert epoch.dropped == num_samples - sum(map(len, batches))
-
-
-def test_no_length():
-    epoch = layout_of(Pipeline(num_samples=None, batch_size=8))
-    assert isinstance(epoch, str)
-    assert "no length" in epoch
-
-
-def test_the_fix_that_repeats_samples_fills_every_step():
-    """The arithmetic of the snippets `fill` and `fill.ddp`."""
-    for num_samples, size, ranks in ((10, 4, 2), (1, 4, 2), (64, 8, 8), (129, 8, 4)):
-        step = size * ranks
-        padded = Subset(
-            range(num_samples),
-            [i % num_samples for i in range(-(-num_samples // step) * step)],
-        )
-        epoch = layout(len(padded), size, setup="ddp", num_ranks=ranks)
-        assert not epoch.is_short
-        assert epoch.duplicates == 0
-        order = list(range(num_samples)) + list(range(num_samples))[: -num_samples % size]
-        if num_samples >= size:
-            assert len(order) % size == 0

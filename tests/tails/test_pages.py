@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from .pages import as_loader, layout_after, name_of, page_fixes
-from .said import case_of
+from .said import case_of, planned
 
 PAGES = page_fixes("dataloader", "data-parallel")
 ELSEWHERE = {
@@ -72,11 +72,7 @@ def loads(page):
     short = [length for length in lengths if length < layout.full_samples]
     if not example.iterable:
         assert short == ([layout.last_samples] if layout.is_short else [])
-    assert sum(lengths) + layout.dropped == layout_samples(fix, example)
-
-
-def layout_samples(fix, example):
-    return fix.changes.get("num_samples", example.num_samples)
+    assert sum(lengths) + layout.dropped == changes.get("num_samples", example.num_samples)
 
 
 def scales(page):
@@ -178,23 +174,23 @@ def test_code(page):
     ways[0](page)
 
 
-def snippet_of(name, piece, **facts):
+def fix_with(piece, report, name):
     """A fix that the examples do not show."""
-    report = batchadvisor.tails(**facts)
     return next(fix for fix in case_of(report, name).fixes if piece in fix.snippet)
 
 
-def test_groups_and_maps_of_one_value():
-    for piece, facts in (
-        ("groups", {"group_norm": 1, "group_norm_values": 1}),
-        ("InstanceNorm2d", {"instance_norm": 1, "instance_norm_values": 1}),
-    ):
-        fix = snippet_of(
-            "norm.one-value", piece, num_samples=9, batch_size=4, model=ModelFacts(**facts)
-        )
-        names = {"torch": torch, "nn": nn, "math": math, "channels": 6, "height": 1, "width": 1}
-        exec(fix.snippet, names)
-        assert names["norm"](torch.randn(1, 6, 1, 1)).isfinite().all()
+@pytest.mark.parametrize(
+    ("piece", "model"),
+    [
+        ("groups", ModelFacts(group_norm=1, group_norm_values=1)),
+        ("InstanceNorm2d", ModelFacts(instance_norm=1, instance_norm_values=1)),
+    ],
+)
+def test_groups_and_maps_of_one_value(piece, model):
+    fix = fix_with(piece, planned(9, 4, model=model), "norm.one-value")
+    names = {"torch": torch, "nn": nn, "math": math, "channels": 6, "height": 1, "width": 1}
+    exec(fix.snippet, names)
+    assert names["norm"](torch.randn(1, 6, 1, 1)).isfinite().all()
 
 
 def test_a_mean_of_no_rows():
@@ -207,7 +203,7 @@ def test_a_mean_of_no_rows():
 
 def test_batches_weighed_by_their_samples():
     """The mean over samples and not over batches."""
-    fix = snippet_of("loader.short", "total", num_samples=9, batch_size=4, stage="validate")
+    fix = fix_with("total", planned(9, 4, stage="validate"), "loader.short")
     adds, divides = fix.snippet.splitlines()
     names = {"total": 0.0, "num_samples": 9}
     for target in DataLoader(torch.arange(9.0), 4):
@@ -218,10 +214,8 @@ def test_batches_weighed_by_their_samples():
 
 
 def test_a_loss_from_gathered_outputs():
-    fix = snippet_of(
-        "dataparallel.chunks", "cross_entropy", num_samples=64 * 3 + 10, batch_size=64,
-        num_ranks=4, setup="data-parallel", model=ModelFacts(loss_in_forward=True),
-    )  # fmt: skip
+    report = planned(202, 64, "data-parallel", 4, model=ModelFacts(loss_in_forward=True))
+    fix = fix_with("cross_entropy", report, "dataparallel.chunks")
     names = {"F": nn.functional, "data_parallel": nn.DataParallel(nn.Linear(2, 3)),
              "batch": torch.randn(5, 2), "target": torch.zeros(5).long()}  # fmt: skip
     exec(fix.snippet, names)

@@ -14,18 +14,11 @@ def test_the_stored_table_is_that_of_the_tests():
     assert known == declared()
 
 
-def test_every_case_is_provoked_or_says_why_not():
+def test_every_case_is_provoked():
+    """Something ran for each: one that is only read in source, or waits for a GPU, is a loss."""
     by_case = proofs()
     assert list(by_case) == [case.id for case in CASES]
     assert len(by_case) == 33
     for name, own in by_case.items():
-        assert own, name
         assert all(proof.versions or proof.how == "needs a GPU" for proof in own), name
-
-
-def test_what_is_only_read_or_waits_for_a_gpu():
-    """The cases in which nothing at all ran; a new one here is a loss."""
-    without = {
-        name for name, own in proofs().items() if not any(proof.how == "ran" for proof in own)
-    }
-    assert without == set()
+        assert any(proof.how == "ran" for proof in own), name

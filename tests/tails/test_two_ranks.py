@@ -3,12 +3,11 @@
 import re
 from pathlib import Path
 
-import batchadvisor
 import pytest
 from batchadvisor import ModelFacts
 
 from .launch import launch
-from .said import case_of
+from .said import case_of, planned
 
 pytestmark = pytest.mark.slow
 
@@ -25,11 +24,10 @@ def seen(tmp_path_factory):
 @pytest.mark.case("ddp.no-sampler", "samples of each rank in a DDP epoch, two processes", "torch")
 def test_ddp_no_sampler(seen):
     assert [rank["no_sampler"] for rank in seen] == [{"plain": 10, "distributed": 5}] * 2
-    facts = {"num_samples": 10, "batch_size": 4, "setup": "ddp", "num_ranks": 2}
-    plain = batchadvisor.tails(**facts, sampler="plain")
+    plain = planned(10, 4, "ddp", 2, sampler="plain")
     assert plain.layout.duplicates == 10
     assert "2 times the work" in case_of(plain, "ddp.no-sampler").message
-    assert case_of(batchadvisor.tails(**facts), "ddp.no-sampler") is None
+    assert case_of(planned(10, 4, "ddp", 2), "ddp.no-sampler") is None
 
 
 @pytest.mark.case("ddp.uneven-sizes", "gradients of 6 and 2 samples, two processes", "torch")
@@ -39,9 +37,7 @@ def test_ddp_uneven_sizes(seen):
     means = (2.5, 6.5)  # of 0..5 and of 6, 7
     assert own["plain"] == pytest.approx(sum(means) / 2)
     assert own["repaired"] == pytest.approx(own["exact"])
-    report = batchadvisor.tails(
-        num_samples=80, batch_size=8, setup="ddp", num_ranks=2, rank_batch_sizes=(6, 2)
-    )
+    report = planned(80, 8, "ddp", 2, rank_batch_sizes=(6, 2))
     finding = case_of(report, "ddp.uneven-sizes")
     weight = finding.evidence[0].value
     assert weight == 2.0
@@ -54,20 +50,18 @@ def test_ddp_uneven_sizes(seen):
 @pytest.mark.case("join.divisor", "the last gradients under both divisors, two processes", "torch")
 def test_join_divisor(seen):
     assert seen[0]["join"] == {"initial": 1.5, "left": 3.0}
-    report = batchadvisor.tails(num_samples=9, batch_size=4, setup="join", num_ranks=2)
+    report = planned(9, 4, "join", 2)
     assert report.layout.batches == (2, 1)
     finding = case_of(report, "join.divisor")
     assert 3.0 * finding.evidence[0].value == seen[0]["join"]["initial"]
-    even = batchadvisor.tails(num_samples=8, batch_size=4, setup="join", num_ranks=2)
-    assert case_of(even, "join.divisor") is None
+    assert case_of(planned(8, 4, "join", 2), "join.divisor") is None
 
 
 @pytest.mark.case("join.divisor", "throw_on_early_termination ends both ranks", "torch")
 def test_join_throws(seen):
     errors = [rank["join_throws"]["error"] for rank in seen]
     assert all("exhaust" in error for error in errors), errors
-    model = ModelFacts(sync_batch_norm=1)
-    report = batchadvisor.tails(num_samples=9, batch_size=4, setup="join", num_ranks=2, model=model)
+    report = planned(9, 4, "join", 2, model=ModelFacts(sync_batch_norm=1))
     finding = case_of(report, "join.divisor")
     assert "SyncBatchNorm" in finding.message
     assert any("throw_on_early_termination" in fixe.snippet for fixe in finding.fixes)
@@ -80,9 +74,7 @@ def test_sync_batch_norm_on_cpus(seen):
 
 def predicted():
     """Nine samples dealt to two ranks, B = 4: what the engine says."""
-    report = batchadvisor.tails(
-        num_samples=9, batch_size=4, setup="ddp", num_ranks=2, sampler="shards"
-    )
+    report = planned(9, 4, "ddp", 2, sampler="shards")
     assert report.layout.batches == (2, 1)
     assert report.layout.last == (1, 0)
     return case_of(report, "ddp.uneven-steps")
