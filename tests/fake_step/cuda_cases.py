@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from tests.fake_step.small_models import Lora
+from tests.fake_step.small_models import Lora, Residual
 
 WORDS, LENGTH, WIDTH, HEADS, CLASSES = 512, 128, 128, 4, 64
 SIZE = 48
@@ -116,24 +116,6 @@ class Translator(nn.Module):
         return self.head(mixed).flatten(0, 1)
 
 
-class Residual(nn.Module):
-    """Two convolutions beside a short way."""
-
-    def __init__(self, width, to):
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(width, to, 3, 2, 1, bias=False),
-            nn.BatchNorm2d(to),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(to, to, 3, 1, 1, bias=False),
-            nn.BatchNorm2d(to),
-        )
-        self.short = nn.Conv2d(width, to, 1, 2, bias=False)
-
-    def forward(self, x):
-        return functional.relu(self.body(x) + self.short(x))
-
-
 class Unet(nn.Module):
     """Down and up again, with bridges."""
 
@@ -154,7 +136,7 @@ class Unet(nn.Module):
 def resnet():
     first = [nn.Conv2d(3, 32, 7, 2, 3, bias=False), nn.BatchNorm2d(32), nn.ReLU(inplace=True)]
     last = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, CLASSES)]
-    return nn.Sequential(*first, Residual(32, 64), Residual(64, 128), *last)
+    return nn.Sequential(*first, Residual(32, 64, 2), Residual(64, 128, 2), *last)
 
 
 class ChannelsLast(nn.Sequential):
@@ -191,10 +173,6 @@ def rows(num):
     return torch.randn(64 * num, 256), torch.randint(CLASSES, (64 * num,))
 
 
-def cross_entropy(out, target):
-    return functional.cross_entropy(out, target)
-
-
 def smoothed(out, target):
     return functional.cross_entropy(out, target, label_smoothing=0.1)
 
@@ -213,28 +191,28 @@ def squares(out, target):
 
 
 MODELS = {
-    "gpt": (Gpt, next_tokens, cross_entropy),
-    "gpt, tied": (lambda: Gpt(tied=True), next_tokens, cross_entropy),
-    "gpt, dropout": (lambda: Gpt(dropout=0.1), next_tokens, cross_entropy),
-    "gpt, checkpointed": (lambda: Gpt(again=True), next_tokens, cross_entropy),
-    "gpt, mask": (lambda: Gpt(how="mask"), next_tokens, cross_entropy),
-    "gpt, bias": (lambda: Gpt(how="bias", dropout=0.1), next_tokens, cross_entropy),
-    "gpt, grouped": (lambda: Gpt(how="grouped"), next_tokens, cross_entropy),
-    "gpt, scores": (lambda: Gpt(how="scores", dropout=0.1), next_tokens, cross_entropy),
-    "gpt, RMSNorm": (lambda: Gpt(norm=nn.RMSNorm), next_tokens, cross_entropy),
+    "gpt": (Gpt, next_tokens, functional.cross_entropy),
+    "gpt, tied": (lambda: Gpt(tied=True), next_tokens, functional.cross_entropy),
+    "gpt, dropout": (lambda: Gpt(dropout=0.1), next_tokens, functional.cross_entropy),
+    "gpt, checkpointed": (lambda: Gpt(again=True), next_tokens, functional.cross_entropy),
+    "gpt, mask": (lambda: Gpt(how="mask"), next_tokens, functional.cross_entropy),
+    "gpt, bias": (lambda: Gpt(how="bias", dropout=0.1), next_tokens, functional.cross_entropy),
+    "gpt, grouped": (lambda: Gpt(how="grouped"), next_tokens, functional.cross_entropy),
+    "gpt, scores": (lambda: Gpt(how="scores", dropout=0.1), next_tokens, functional.cross_entropy),
+    "gpt, RMSNorm": (lambda: Gpt(norm=nn.RMSNorm), next_tokens, functional.cross_entropy),
     "gpt, smoothed": (Gpt, next_tokens, smoothed),
     "gpt, nll": (Gpt, next_tokens, nll),
-    "encoder": (Encoder, texts, cross_entropy),
-    "encoder, dropout": (lambda: Encoder(0.1), texts, cross_entropy),
+    "encoder": (Encoder, texts, functional.cross_entropy),
+    "encoder, dropout": (lambda: Encoder(0.1), texts, functional.cross_entropy),
     "encoder, length first": (lambda: Encoder(first=False), texts, binary),
-    "translator": (Translator, next_tokens, cross_entropy),
-    "perceptron": (perceptron, rows, cross_entropy),
+    "translator": (Translator, next_tokens, functional.cross_entropy),
+    "perceptron": (perceptron, rows, functional.cross_entropy),
     "perceptron, squares": (perceptron, rows, squares),
-    "LoRA": (Lora, rows, cross_entropy),
-    "resnet": (resnet, images, cross_entropy),
-    "resnet, channels last": (lambda: ChannelsLast(resnet()), images, cross_entropy),
-    "unet": (Unet, images, cross_entropy),
-    "unet, channels last": (lambda: ChannelsLast(Unet()), images, cross_entropy),
+    "LoRA": (Lora, rows, functional.cross_entropy),
+    "resnet": (resnet, images, functional.cross_entropy),
+    "resnet, channels last": (lambda: ChannelsLast(resnet()), images, functional.cross_entropy),
+    "unet": (Unet, images, functional.cross_entropy),
+    "unet, channels last": (lambda: ChannelsLast(Unet()), images, functional.cross_entropy),
 }
 """A model, the inputs and targets of a batch, and a loss."""
 OPTIMIZERS = {

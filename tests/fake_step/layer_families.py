@@ -23,15 +23,9 @@ Sample = Callable[[], tuple[Any, ...]]
 
 
 class Family(NamedTuple):
-    """One training.
+    """One training: a model that returns one tensor of the inputs in a batch of samples.
 
     Attributes:
-        build: makes the model, which returns one tensor of the inputs of a batch.
-        sample: an item of the dataset: the inputs of the model.
-        optimizer: of the model.
-        loss: of what the model returned.
-        size: of a batch.
-        collate: makes a batch of items; torch's own if not given.
         whole: items are whole batches: the loader has `batch_size=None`.
         step: makes a whole step of (model, optimizer, batch), in place of the usual one.
     """
@@ -88,28 +82,17 @@ def stack(*layers: nn.Module) -> Callable[[], nn.Module]:
     return lambda: copy.deepcopy(nn.Sequential(*layers))
 
 
-def vector() -> tuple[torch.Tensor, ...]:
-    return (torch.randn(WIDTH),)
+def drawn(*shape: int) -> Sample:
+    """Samples of normally distributed numbers."""
+    return lambda: (torch.randn(*shape),)
 
 
-def line() -> tuple[torch.Tensor, ...]:
-    return (torch.randn(8, 256),)
-
-
-def image() -> tuple[torch.Tensor, ...]:
-    return (torch.randn(8, 32, 32),)
-
-
-def volume() -> tuple[torch.Tensor, ...]:
-    return (torch.randn(8, 8, 16, 16),)
+vector, series, line = drawn(WIDTH), drawn(LENGTH, WIDTH), drawn(8, 256)
+image, volume = drawn(8, 32, 32), drawn(8, 8, 16, 16)
 
 
 def tokens() -> tuple[torch.Tensor, ...]:
     return (torch.randint(WORDS, (LENGTH,)),)
-
-
-def series() -> tuple[torch.Tensor, ...]:
-    return (torch.randn(LENGTH, WIDTH),)
 
 
 class Recurrent(nn.Module):
@@ -601,20 +584,12 @@ def on_graphs(model: Any, optimizer: Any, batch: Any) -> None:
     optimizer.step()
 
 
-def whole_batch() -> tuple[torch.Tensor, ...]:
-    return (torch.randn(32, WIDTH),)
-
-
 PERCEPTRON = stack(nn.Linear(WIDTH, 4 * WIDTH), nn.ReLU(), nn.Linear(4 * WIDTH, WIDTH))
 
 
 def by(optimizer: Callable[..., Any], **options: Any) -> Family:
     """The perceptron under an optimizer of torch's."""
     return Family(PERCEPTRON, vector, lambda model: optimizer(model.parameters(), **options))
-
-
-def muon(model: nn.Module) -> Any:
-    return torch.optim.Muon([p for p in model.parameters() if p.dim() == 2], lr=1e-3)
 
 
 def bags(*, sparse: bool, mode: str = "mean") -> Callable[[], nn.Module]:
@@ -625,10 +600,6 @@ def bags(*, sparse: bool, mode: str = "mean") -> Callable[[], nn.Module]:
 
 def sparse_sgd(model: nn.Module) -> Any:
     return torch.optim.SGD(model.parameters(), lr=1e-3)
-
-
-def sparse_adam(model: nn.Module) -> Any:
-    return torch.optim.SparseAdam(list(model.parameters()), lr=1e-3)
 
 
 def sampled() -> nn.Module:
@@ -663,10 +634,6 @@ def multihead(**options: Any) -> Callable[[], nn.Module]:
     return lambda: Of(forward, mha=nn.MultiheadAttention(WIDTH, 4, batch_first=True))
 
 
-def bilinear() -> nn.Module:
-    return Of(lambda layers, x: layers["b"](x, x), b=nn.Bilinear(WIDTH, WIDTH, 16))
-
-
 def adaptive() -> nn.Module:
     def forward(layers: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return layers["a"](layers["l"](x), y).loss
@@ -674,10 +641,6 @@ def adaptive() -> nn.Module:
     return Of(
         forward, l=nn.Linear(WIDTH, WIDTH), a=nn.AdaptiveLogSoftmaxWithLoss(WIDTH, 100, [10, 50])
     )
-
-
-def custom() -> nn.Module:
-    return Of(lambda layers, x: Double.apply(layers["l"](x)), l=nn.Linear(WIDTH, WIDTH))
 
 
 def frozen_half() -> nn.Module:
@@ -767,7 +730,8 @@ FAMILIES: dict[str, dict[str, Family]] = {
         "EmbeddingBag, max": Family(bags(sparse=False, mode="max"), tokens),
         "EmbeddingBag, sparse gradients": Family(bags(sparse=True), tokens, sparse_sgd),
         "EmbeddingBag, SparseAdam": Family(
-            stack(nn.EmbeddingBag(WORDS, WIDTH, sparse=True)), tokens, sparse_adam
+            stack(nn.EmbeddingBag(WORDS, WIDTH, sparse=True)), tokens,
+            lambda model: torch.optim.SparseAdam(list(model.parameters()), lr=1e-3),
         ),
     },
     "attention": {
@@ -810,11 +774,16 @@ FAMILIES: dict[str, dict[str, Family]] = {
         "AdaptiveLogSoftmaxWithLoss": Family(
             adaptive, lambda: (torch.randn(WIDTH), torch.tensor(3)), loss=lambda out: out
         ),
-        "Bilinear": Family(bilinear, vector),
+        "Bilinear": Family(
+            lambda: Of(lambda layers, x: layers["b"](x, x), b=nn.Bilinear(WIDTH, WIDTH, 16)), vector
+        ),
         "experts, by index": Family(Experts, series),
         "experts, of fixed capacity": Family(Capacity, series),
         "Dropout": Family(stack(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.1)), series),
-        "autograd.Function": Family(custom, vector),
+        "autograd.Function": Family(
+            lambda: Of(lambda layers, x: Double.apply(layers["l"](x)), l=nn.Linear(WIDTH, WIDTH)),
+            vector,
+        ),
         "frozen layers": Family(frozen_half, vector),
     },
     "quantised-aware": {
@@ -850,22 +819,16 @@ FAMILIES: dict[str, dict[str, Family]] = {
         "a batch that is an object": Family(
             Convolves, graph, collate=as_graphs, step=on_graphs
         ),
-        "items that are whole batches": Family(PERCEPTRON, whole_batch, whole=True),
+        "items that are whole batches": Family(PERCEPTRON, drawn(32, WIDTH), whole=True),
     },
     "optimizers": {
         "SGD": by(torch.optim.SGD, lr=1e-3, momentum=0.9, foreach=True),
         "Adam": by(torch.optim.Adam, foreach=True),
         "Adam, amsgrad": by(torch.optim.Adam, amsgrad=True, foreach=True),
-        "AdamW": by(torch.optim.AdamW, foreach=True),
-        "Adadelta": by(torch.optim.Adadelta, foreach=True),
-        "Adafactor": by(torch.optim.Adafactor, foreach=True),
-        "Adagrad": by(torch.optim.Adagrad, foreach=True),
-        "Adamax": by(torch.optim.Adamax, foreach=True),
-        "ASGD": by(torch.optim.ASGD, foreach=True),
-        "NAdam": by(torch.optim.NAdam, foreach=True),
-        "RAdam": by(torch.optim.RAdam, foreach=True),
-        "RMSprop": by(torch.optim.RMSprop, foreach=True),
-        "Rprop": by(torch.optim.Rprop, foreach=True),
+        **{name: by(getattr(torch.optim, name), foreach=True) for name in (
+            "AdamW", "Adadelta", "Adafactor", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam",
+            "RMSprop", "Rprop",
+        )},
         "LBFGS": Family(
             PERCEPTRON, vector,
             lambda model: torch.optim.LBFGS(
@@ -873,7 +836,9 @@ FAMILIES: dict[str, dict[str, Family]] = {
             ),
             step=with_closure,
         ),
-        "Muon": Family(PERCEPTRON, vector, muon),
+        "Muon": Family(PERCEPTRON, vector, lambda model: torch.optim.Muon(
+            [p for p in model.parameters() if p.dim() == 2], lr=1e-3
+        )),
         "8-bit moments": Family(PERCEPTRON, vector, lambda model: EightBit(model.parameters())),
         "Shampoo": Family(PERCEPTRON, vector, lambda model: Shampoo(model.parameters())),
         "p.data -= update": Family(

@@ -158,8 +158,20 @@ def trained(optimizer):
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
+def drive(steps, step, batch, num_steps=2):
+    """Makes fake steps, as the door to a script drives them."""
+    for number in range(num_steps):
+        if number:
+            steps.next_step()
+        steps.enter(batch)
+        try:
+            step(batch)
+        finally:
+            steps.leave()
+
+
 def faked(step, batch, optimizer, variant=PLAIN, num_steps=2, for_gpu=False):
-    """What the last of some fake steps takes; as the door to a script drives them."""
+    """What the last of some fake steps takes."""
     [steps] = faked_in_turn(step, [batch], optimizer, variant, num_steps, for_gpu)
     return steps
 
@@ -170,14 +182,7 @@ def faked_in_turn(step, batches, optimizer, variant=PLAIN, num_steps=2, for_gpu=
     try:
         for batch in batches:
             steps.begin(variant)
-            for number in range(num_steps):
-                if number:
-                    steps.next_step()
-                steps.enter(batch)
-                try:
-                    step(batch)
-                finally:
-                    steps.leave()
+            drive(steps, step, batch, num_steps)
             yield steps
     finally:
         steps.close()

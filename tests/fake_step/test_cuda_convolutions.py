@@ -8,6 +8,8 @@ from batchadvisor.probes.worker.versions import loads_all_kernels
 from batchadvisor.records import Variant
 from torch import nn
 
+from .small_models import drive
+
 
 @pytest.fixture
 def searching(monkeypatch):
@@ -59,13 +61,13 @@ def test_a_batch_of_another_size_keeps_its_layout_and_its_workspace_is_noted(lay
     steps.begin(Variant(), 32)
     given = steps.empty(like, [32, 8, 16, 16])
     assert given.is_contiguous(memory_format=layout)
-    steps.enter(given)
-    try:
+
+    def step(batch):
         chosen.zero_grad()
-        model(given).sum().backward()
+        model(batch).sum().backward()
         chosen.step()
-    finally:
-        steps.leave()
+
+    drive(steps, step, given, 1)
     times = 8 if layout is torch.contiguous_format else 4
     assert [size for _, size in steps.passing] == [times * 32 * 8 * 16 * 16 * 2] * 2
     assert not {size for _, size in steps.passing}.intersection(steps.requests)

@@ -2,14 +2,15 @@
 
 import pytest
 import torch
-from batchadvisor.probes.fake_step.fake_steps import FakeSteps
 from batchadvisor.records import Variant
 from torch.utils.flop_counter import FlopCounterMode
+
+from .small_models import faked
 
 WIDTH, CLASSES = 512, 64
 
 
-def model_and_step():
+def training():
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Linear(WIDTH, WIDTH, bias=False),
@@ -23,51 +24,30 @@ def model_and_step():
         model(batch).sum().backward()
         chosen.step()
 
-    return model, step
+    return chosen, step
 
 
 def work_of(size, **changes):
-    model, step = model_and_step()
-    steps = FakeSteps(model.parameters())
-    try:
-        steps.begin(Variant(**changes))
-        for number in range(2):
-            if number:
-                steps.next_step()
-            batch = torch.zeros(size, WIDTH)
-            steps.enter(batch)
-            try:
-                step(batch)
-            finally:
-                steps.leave()
-        assert steps.no_work == ""
-        return steps.work
-    finally:
-        steps.close()
+    chosen, step = training()
+    steps = faked(step, torch.zeros(size, WIDTH), chosen, Variant(**changes))
+    assert steps.no_work == ""
+    return steps.work
 
 
 @pytest.mark.parametrize("size", [16, 64])
 def test_flops_are_those_of_a_real_step(size):
-    _, step = model_and_step()
+    _, step = training()
     with FlopCounterMode(display=False) as counter:
         step(torch.zeros(size, WIDTH))
     assert sum(each.flops for each in work_of(size)) == counter.get_total_flops()
-    assert {each.dtype for each in work_of(size) if each.flops} == {"float32"}
 
 
-def test_bytes_of_a_product():
-    """What it reads and what it writes, once."""
-    size = 64
-    first = next(each for each in work_of(size) if each.flops)
-    assert first.flops == 2 * size * WIDTH * WIDTH
-    assert first.num_bytes == 4 * (size * WIDTH + WIDTH * WIDTH + size * WIDTH)
-
-
-def test_under_autocast_products_are_of_bf16():
-    work = work_of(64, bf16=True)
-    assert {each.dtype for each in work if each.flops} == {"bfloat16"}
-    first = next(each for each in work if each.flops)
-    assert first.num_bytes == 2 * (64 * WIDTH + WIDTH * WIDTH + 64 * WIDTH)
+@pytest.mark.parametrize(("bf16", "dtype", "width"), [(False, "float32", 4), (True, "bfloat16", 2)])
+def test_a_product_reads_and_writes_its_matrices_once(bf16, dtype, width):
+    products = [each for each in work_of(64, bf16=bf16) if each.flops]
+    assert {each.dtype for each in products} == {dtype}
+    assert products[0].flops == 2 * 64 * WIDTH * WIDTH
+    assert products[0].num_bytes == width * (64 * WIDTH + WIDTH * WIDTH + 64 * WIDTH)
 
 
 def test_work_is_a_line_in_the_batch_size():

@@ -8,7 +8,7 @@ from batchadvisor.records import Variant
 from torch import nn
 from torch.nn import functional
 
-from .small_models import made, trained
+from .small_models import drive, made, trained
 
 
 class Looked:
@@ -20,14 +20,7 @@ class Looked:
 
     def at(self, **variant):
         settled = self.steps.begin(Variant(**variant))
-        for number in range(1 if settled else 2):
-            if number:
-                self.steps.next_step()
-            self.steps.enter(self.batch)
-            try:
-                self.step(self.batch)
-            finally:
-                self.steps.leave()
+        drive(self.steps, self.step, self.batch, 1 if settled else 2)
         return self.steps.trial(64)
 
     def close(self):
@@ -165,17 +158,16 @@ def test_lora_takes_what_it_takes_in_a_script_that_has_it(names, looked):
     assert all(parameter.requires_grad for parameter in script.model.parameters())
 
 
-def test_lora_of_a_layer_that_is_not_there_says_which_are(looked):
-    script = looked("gpt")
-    with pytest.raises(
-        ValueError, match="no linear layer is named q_proj; there are head, linear1"
-    ):
-        script.steps.begin(Variant(lora_rank=4, lora=("q_proj",)))
-
-
-def test_a_model_without_blocks_names_no_layers_for_lora(looked):
-    with pytest.raises(ValueError, match="no linear layer stands in a repeated block"):
-        looked("unet").steps.begin(Variant(lora_rank=4))
+@pytest.mark.parametrize(
+    ("model", "names", "words"),
+    [
+        ("gpt", ("q_proj",), "no linear layer is named q_proj; there are head, linear1"),
+        ("unet", (), "no linear layer stands in a repeated block"),
+    ],
+)
+def test_lora_of_layers_that_are_not_there_says_which_are(model, names, words, looked):
+    with pytest.raises(ValueError, match=words):
+        looked(model).steps.begin(Variant(lora_rank=4, lora=names))
 
 
 @pytest.mark.parametrize("kind", ["AdamW", "AdamW, fused", "Adafactor", "SGD with momentum", "SGD"])
@@ -184,9 +176,7 @@ def test_one_step_says_of_another_optimizer_what_two_say(kind, looked):
     script = looked("resnet")
     script.at()
     assert script.steps.begin(Variant(optimizer=kind), 64)  # one step does
-    script.steps.enter(script.batch)
-    script.step(script.batch)
-    script.steps.leave()
+    drive(script.steps, script.step, script.batch, 1)
     once = script.steps.trial(64)
     again = script.at(optimizer=kind)
     assert (once.peak_bytes, once.optimizer_bytes) == (again.peak_bytes, again.optimizer_bytes)

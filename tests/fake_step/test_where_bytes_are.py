@@ -86,6 +86,11 @@ def test_every_way_to_split_the_peak_sums_to_it(make):
     assert alive == trial.at_peak
     assert [name for name, _ in line.phases] == ["forward", "backward", "optimizer"]
     assert list(line.positions) == sorted(set(line.positions))
+    made_in_step = sum(place.num_bytes for place in trial.places)
+    roles = ("activations", "backward", "loss and logits", "optimizer's temporaries")
+    assert 0 < made_in_step <= sum(trial.at_peak.get(role, 0) for role in roles)
+    assert {place.line.partition(":")[0] for place in trial.places} == {f"fake_step/{HERE.name}"}
+    assert list(trial.places) == sorted(trial.places, key=lambda place: -place.num_bytes)
 
 
 def test_a_linear_layer_and_adam():
@@ -95,7 +100,9 @@ def test_a_linear_layer_and_adam():
     steps = 2 * 512
     assert trial.at_peak["parameters"] == trial.at_peak["gradients"] == layer
     assert trial.at_peak["optimizer's state"] == pytest.approx(2 * layer + steps, abs=1024)
-    assert trial.at_peak["batch"] == 4 * SAMPLES * WIDTH + 8 * SAMPLES
+    assert trial.at_peak["batch"] == trial.input_bytes == 4 * SAMPLES * WIDTH + 8 * SAMPLES
+    assert trial.parameter_bytes == trial.gradient_bytes == 4 * (WIDTH * CLASSES + CLASSES)
+    assert trial.optimizer_bytes == pytest.approx(2 * trial.parameter_bytes, abs=1024)
     module = next(source for source in trial.modules if source.name == "Linear")
     held = ("parameters", "gradients", "optimizer's state")
     assert module.roles == {role: trial.at_peak[role] for role in module.roles}
@@ -121,6 +128,7 @@ def test_a_small_gpt():
     assert made_at("x = self." + "embed(x)") == 4 * positions * DEPTH
     backward = 4 * positions * (DEPTH + 2 * HIDDEN)  # of the last block: its sum, before and after
     assert trial.at_peak["backward"] == backward
+    assert "Gpt > Block" in {place.module for place in trial.places}
     modules = {source.name: source for source in trial.modules}
     assert modules["Gpt > Embedding"].roles["parameters"] == 4 * WORDS * DEPTH
     assert modules["Block > Linear"].roles["parameters"] == blocks

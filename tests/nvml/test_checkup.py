@@ -85,23 +85,23 @@ class TestRefusals:
         assert "Not Supported" in check.detail
 
 
-def test_without_torch(tmp_path):
-    """A torch that cannot be imported: exit code 1, the reason, and what to do."""
-    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: cannot open')\n")
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("raise ImportError('libcudart.so.12: cannot open')", "libcudart.so.12: cannot open"),
+        ("import os; os.abort()", "exit code -6"),
+    ],
+)
+def test_a_torch_that_cannot_be_imported(tmp_path, code, words):
+    """Exit code 1, the reason, and what to do."""
+    (tmp_path / "torch.py").write_text(code)
     done = doctor(folder=tmp_path, PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     assert done.returncode == 1, done
     assert " torch broken " in " ".join(done.stdout.split())
-    assert "libcudart.so.12: cannot open" in done.stdout
+    assert words in done.stdout
     assert "Install torch anew" in done.stdout
     assert done.stdout.splitlines()[0].endswith("does not work here: torch.")
     assert "Traceback" not in done.stderr
-
-
-def test_a_torch_that_crashes(tmp_path):
-    (tmp_path / "torch.py").write_text("import os\nos.abort()\n")
-    done = doctor(folder=tmp_path, PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    assert done.returncode == 1, done
-    assert "exit code -6" in done.stdout
 
 
 def test_a_working_folder_that_is_gone(tmp_path):

@@ -13,49 +13,48 @@ from batchadvisor.session.workers.gpu_watch import GpuWatch, doubts_of
 from .windows import GPM, MIB, PCIE, QUIET, missing, window
 
 
-class TestEnergy:
-    @pytest.mark.parametrize(
-        ("first", "last", "words"), [(9000, 100, "started anew"), (9000, 9000, "did not move")]
-    )
-    def test_no_number_from_a_counter_that_did_not_rise(self, stub, clock, first, last, words):
-        stub.set(energy_mj=first)
-        with NvmlSampler(0, clock=clock, **QUIET) as sampler:
-            sampler.begin()
-            stub.set(energy_mj=last)
-            clock.advance(5.0)
-            counters = sampler.end()
-        assert missing(counters) == {"energy_j"}
-        assert words in counters.unavailable["energy_j"]
+@pytest.mark.parametrize(
+    ("first", "last", "words"), [(9000, 100, "started anew"), (9000, 9000, "did not move")]
+)
+def test_no_energy_from_a_counter_that_did_not_rise(stub, clock, first, last, words):
+    stub.set(energy_mj=first)
+    counters = window(clock, meanwhile=lambda: stub.set(energy_mj=last))
+    assert missing(counters) == {"energy_j"}
+    assert words in counters.unavailable["energy_j"]
 
-    def test_refused_at_the_end_only(self, stub, clock):
-        with NvmlSampler(0, clock=clock, **QUIET) as sampler:
-            sampler.begin()
-            stub["nvmlDeviceGetTotalEnergyConsumption"] = 15
-            clock.advance(5.0)
-            assert missing(sampler.end()) == {"energy_j"}
+
+@pytest.mark.parametrize(
+    ("function", "lost"),
+    [("nvmlDeviceGetTotalEnergyConsumption", {"energy_j"}), ("nvmlGpmSampleGet", GPM | PCIE)],
+)
+def test_refused_at_the_end_only(stub, clock, function, lost):
+    assert missing(window(clock, meanwhile=lambda: stub.set(**{function: 15}))) == lost
 
 
 class TestGpm:
-    def test_older_gpus_have_none_and_pcie_comes_from_samples(self, stub, clock, wait_until):
-        stub.set(gpm=0, pcie_tx_kb=2_000, pcie_rx_kb=3_000)
-        with NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
-            sampler.begin()
-            wait_until(lambda: stub.calls("nvmlDeviceGetPcieThroughput") >= 2)
-            wait_until(sampler.samples)
-            clock.advance(5.0)
-            counters = sampler.end()
+    @pytest.fixture
+    def older(self, stub, clock, wait_until):
+        """The counters of a window of a GPU without GPM, whose thread samples."""
+
+        def counters(**driver):
+            stub.set(gpm=0, **driver)
+            with NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
+                sampler.begin()
+                wait_until(sampler.samples)
+                clock.advance(5.0)
+                return sampler.end()
+
+        return counters
+
+    def test_older_gpus_have_none_and_pcie_comes_from_samples(self, older):
+        counters = older(pcie_tx_kb=2_000, pcie_rx_kb=3_000)
         assert missing(counters) == GPM
         assert "Hopper" in counters.unavailable["sm_active_pct"]
         assert counters.pcie_tx_bytes_per_s == 2_000_000.0
         assert counters.pcie_rx_bytes_per_s == 3_000_000.0
 
-    def test_pcie_refused_on_an_older_gpu(self, stub, clock, wait_until):
-        stub.set(gpm=0, nvmlDeviceGetPcieThroughput=4)
-        with NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
-            sampler.begin()
-            wait_until(sampler.samples)
-            clock.advance(5.0)
-            counters = sampler.end()
+    def test_pcie_refused_on_an_older_gpu(self, older):
+        counters = older(nvmlDeviceGetPcieThroughput=4)
         assert missing(counters) == GPM | PCIE
         assert "Permissions" in counters.unavailable["pcie_tx_bytes_per_s"]
 
@@ -79,13 +78,6 @@ class TestGpm:
         assert missing(counters) >= GPM | PCIE
         assert f"{lasted_s:.2f} s" in counters.unavailable["sm_active_pct"]
 
-    def test_refused_at_the_end_only(self, stub, clock):
-        with NvmlSampler(0, clock=clock, **QUIET) as sampler:
-            sampler.begin()
-            stub["nvmlGpmSampleGet"] = 15
-            clock.advance(5.0)
-            assert missing(sampler.end()) == GPM | PCIE
-
     def test_a_buffer_that_cannot_be_freed_costs_nothing(self, stub, clock):
         stub["nvmlGpmSampleFree"] = 999
         assert missing(window(clock)) == set()
@@ -93,29 +85,33 @@ class TestGpm:
 
 
 class TestProcesses:
-    def test_others_are_named(self, stub, clock):
-        stub.set(others=2)
-        assert window(clock).other_processes == (
-            "4000001 (trainer-4000001, 1.00 GiB)",
-            "4000002 (trainer-4000002, 1.00 GiB)",
-        )
-
-    def test_nobody_else(self, stub, clock):
-        counters = window(clock)
-        assert counters.other_processes == ()
-        assert missing(counters) == set()
-
-    @pytest.mark.parametrize("how", ["nvmlSystemGetProcessName", "name_is_no_text"])
-    def test_name_unknown(self, stub, clock, how):
-        stub.set(others=1, **{how: 4})
-        assert window(clock).other_processes == ("4000001 (name unknown, 1.00 GiB)",)
-
-    def test_bytes_hidden(self, stub, clock):
-        stub.set(others=1, bytes_hidden=1)
-        counters = window(clock)
-        assert missing(counters) == {"process_memory_bytes"}
-        assert "hides" in counters.unavailable["process_memory_bytes"]
-        assert counters.other_processes == ("4000001 (trainer-4000001)",)
+    @pytest.mark.parametrize(
+        ("driver", "options", "others", "why"),
+        [
+            ({}, {}, [], ""),
+            ({"others": 2}, {}, ["trainer-4000001, 1.00 GiB", "trainer-4000002, 1.00 GiB"], ""),
+            ({"others": 1, "nvmlSystemGetProcessName": 4}, {}, ["name unknown, 1.00 GiB"], ""),
+            ({"others": 1, "name_is_no_text": 4}, {}, ["name unknown, 1.00 GiB"], ""),
+            ({"others": 1, "bytes_hidden": 1}, {}, ["trainer-4000001"], "hides"),
+            ({"others": 1, "pid": 0}, {"host_numbers": True}, ["trainer-4000001, 1.00 GiB"],
+             "not on this GPU"),
+            # In a container numbers differ, or the list is empty: nobody is called a stranger.
+            ({"others": 1, "pid": 77}, {"host_numbers": False, "pids": [12]}, None, "4000001, 77"),
+            ({"pid": 0}, {"host_numbers": False}, None, "not even the probed one"),
+        ],
+        ids=[
+            "nobody", "two", "name refused", "name is no text", "bytes hidden", "own is not there",
+            "other numbers", "empty list",
+        ],
+    )  # fmt: skip
+    def test_others_are_named(self, stub, clock, driver, options, others, why):
+        stub.set(**driver)
+        counters = window(clock, **options)
+        named = [f"{4000001 + at} ({text})" for at, text in enumerate(others or [])]
+        assert counters.other_processes == tuple(named)
+        lost = {"process_memory_bytes"} if why else set()
+        assert missing(counters) == lost | ({"other_processes"} if others is None else set())
+        assert all(why in reason for reason in counters.unavailable.values())
 
     def test_several_probed_processes_are_added(self, stub, clock):
         stub.set(others=2, pid=77)
@@ -132,24 +128,6 @@ class TestProcesses:
             stub.set(own_mib=100)
             clock.advance(1.0)
             assert sampler.stop().process_memory_bytes == 9000 * MIB
-
-    def test_in_a_container_numbers_differ(self, stub, clock):
-        stub.set(pid=77, others=1)
-        counters = window(clock, pids=[12], host_numbers=False)
-        assert missing(counters) == {"process_memory_bytes", "other_processes"}
-        assert "4000001, 77" in counters.unavailable["other_processes"]
-
-    def test_in_a_container_the_list_may_be_empty(self, stub, clock):
-        stub.set(pid=0)
-        counters = window(clock, host_numbers=False)
-        assert missing(counters) == {"process_memory_bytes", "other_processes"}
-        assert "not even the probed one" in counters.unavailable["process_memory_bytes"]
-
-    def test_where_numbers_are_the_hosts_a_stranger_is_a_stranger(self, stub, clock):
-        stub.set(pid=0, others=1)
-        counters = window(clock, host_numbers=True)
-        assert missing(counters) == {"process_memory_bytes"}
-        assert len(counters.other_processes) == 1
 
 
 class TestAveragedValues:
@@ -176,22 +154,18 @@ class TestAveragedValues:
         assert "Not Supported" in window(clock, lasted_s=0.9).unavailable["utilization_pct"]
 
     def test_unless_the_same_work_ran_before(self, stub, clock):
-        with NvmlSampler(0, clock=clock, **QUIET) as sampler:
-            sampler.begin(steady_s=0.5)
-            clock.advance(0.6)
-            assert missing(sampler.end()) == set()
+        assert missing(window(clock, lasted_s=0.6, steady_s=0.5)) == set()
 
 
 def test_how_often_the_energy_counter_moves():
-    def samples(*millijoules):
-        return [
-            Sample(time_s=number / 10, energy_j=value) for number, value in enumerate(millijoules)
-        ]
-
-    assert windows.energy_update_s(samples(1, 2, 3, 4, 5)) is None  # faster than that
-    assert windows.energy_update_s(samples(1, 1, 2, 2, 3)) == pytest.approx(0.2)
-    assert windows.energy_update_s(samples(1, 1, 1)) is None
-    assert windows.energy_update_s([]) is None
+    for joules, update_s in (
+        ([1, 2, 3, 4, 5], None),  # faster than it is read
+        ([1, 1, 2, 2, 3], pytest.approx(0.2)),
+        ([1, 1, 1], None),
+        ([], None),
+    ):
+        samples = [Sample(time_s=at / 10, energy_j=value) for at, value in enumerate(joules)]
+        assert windows.energy_update_s(samples) == update_s
 
 
 class TestTheEnd:
@@ -271,19 +245,14 @@ class TestThrottle:
         assert counters.throttled_pct == 25.0  # a power cap is how it is set up
         assert sampler.samples()[-1].throttle_reasons == ("gpu_idle",)
 
-    @pytest.mark.parametrize("bit", [0x2, 0x4, 0x10, 0x100])
-    def test_a_setting_is_no_limit(self, stub, clock, bit):
-        stub.set(throttle=bit)
-        counters = window(clock)
-        assert counters.throttle_reasons == decode_throttle(bit)
-        assert set(counters.throttle_reasons) <= GPU_SETTINGS.keys()
-        assert counters.throttled_pct == 0.0
-        assert doubts_of(counters) == []
-
-    @pytest.mark.parametrize("bit", [0x8, 0x20, 0x40, 0x80])
-    def test_a_limit_is_a_doubt(self, stub, clock, bit):
+    @pytest.mark.parametrize("bit", [0x2, 0x4, 0x10, 0x100, 0x8, 0x20, 0x40, 0x80])
+    def test_a_limit_is_a_doubt_and_a_setting_is_none(self, stub, clock, bit):
         stub.set(throttle=bit | 0x4)  # and its power cap, of which nothing is said
         counters = window(clock)
-        name = decode_throttle(bit)[0]
-        assert counters.throttled_pct == 100.0
-        assert doubts_of(counters) == [f"the GPU was slowed down: {name}"]
+        (name,) = decode_throttle(bit)
+        assert name in counters.throttle_reasons
+        limits = name not in GPU_SETTINGS
+        assert limits == (bit in (0x8, 0x20, 0x40, 0x80))
+        assert counters.throttled_pct == (100.0 if limits else 0.0)
+        doubt = f"the GPU was slowed down: {name}"
+        assert doubts_of(counters) == ([doubt] if limits else [])

@@ -36,14 +36,21 @@ sys.exit(gpu_check.main(["--part", "0", "--output", {output!r}]))
 
 
 def call(*arguments, **variables):
-    return subprocess.run(
-        [COMMAND, *map(str, arguments)],
-        env={**os.environ, "PYTHON": sys.executable, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    environment = {**os.environ, "PYTHON": sys.executable, **variables}
+    command = [COMMAND, *map(str, arguments)]
+    options = {"capture_output": True, "text": True, "timeout": 300}
+    return subprocess.run(command, check=False, env=environment, **options)
+
+
+@pytest.fixture
+def gpu_check(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    return importlib.import_module("gpu_check")
+
+
+@pytest.fixture
+def machine(gpu_check):
+    return importlib.import_module("gpu_check_machine")
 
 
 def content(path):
@@ -77,11 +84,8 @@ def test_its_own_check(stub_folder, tmp_path):
     (results,) = tmp_path.glob("*.json")
     written = json.loads(results.read_bytes())
     assert written["environment"]["packages"]["torch"] == torch.__version__
-    assert [finding["probe"] for finding in written["findings"]] == [
-        "profiler_start",
-        "refusals",
-        "memory_fill",
-    ]
+    probes = ["profiler_start", "refusals", "memory_fill"]
+    assert [finding["probe"] for finding in written["findings"]] == probes
     shown = results.with_suffix(".txt").read_text()
     assert done.stdout.endswith(shown)
     assert len(shown.splitlines()) < 70
@@ -92,13 +96,8 @@ def test_its_own_check(stub_folder, tmp_path):
     assert manifest["device"]["torch"] == torch.__version__
     assert manifest["device"]["driver"]
     assert manifest["device"]["nvml"] == ["Stub GPU 0"]
-    assert [(step["name"], step["exit_code"]) for step in manifest["steps"]] == [
-        ("doctor", 0),
-        ("plain-cpu", 0),
-        ("profiler_start", 0),
-        ("refusals", 0),
-        ("memory_fill", 0),
-    ]
+    assert [step["name"] for step in manifest["steps"]] == ["doctor", "plain-cpu", *probes]
+    assert {step["exit_code"] for step in manifest["steps"]} == {0}
     record = json.loads(files["plain-cpu/run/record.json"])
     rows = json.loads(files["plain-cpu/comparison.json"])
     assert [row["batch_size"] for row in rows] == [row["batch_size"] for row in record["trials"]]
@@ -142,14 +141,10 @@ def test_a_part_that_is_killed_loses_nothing(tmp_path):
     assert json.loads(results.read_bytes())["state"] == "running"
 
 
-def test_a_step_beyond_its_time_is_ended(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    gpu_check = importlib.import_module("gpu_check")
-    step = gpu_check.Step(
-        "endless", ("-c", "print('here', flush=True); import time; time.sleep(60)")
-    )
+def test_a_step_beyond_its_time_is_ended(tmp_path, gpu_check):
+    code = "print('here', flush=True); import time; time.sleep(60)"
     part = gpu_check.Part(0, tmp_path, dict(os.environ), {"name": "none"}, tmp_path / "work")
-    part._step(step, 2.0)
+    part._step(gpu_check.Step("endless", ("-c", code)), 2.0)
     part._step(gpu_check.Step("late", ("-c", "pass")), -1.0)
     part.write()
     files = content(part.path)
@@ -159,10 +154,8 @@ def test_a_step_beyond_its_time_is_ended(tmp_path, monkeypatch):
     assert b"not started" in files["late/output.txt"]
 
 
-def test_parts_are_short_and_their_commands_exist(monkeypatch):
+def test_parts_are_short_and_their_commands_exist(gpu_check):
     """Every option that a part uses is one of the command it is given to."""
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    gpu_check = importlib.import_module("gpu_check")
     assert gpu_check.PART_S[1] + gpu_check.PART_S[2] <= 15 * 60
     assert sum(gpu_check.PART_S[number] for number in (1, 2, 3, 4)) <= 26 * 60
     assert max(gpu_check.PART_S.values()) <= 9 * 60
@@ -178,19 +171,12 @@ def test_parts_are_short_and_their_commands_exist(monkeypatch):
                 budget_s = context.params["budget"]
                 assert budget_s + 20 <= step.limit_s
             elif words[0].startswith(("bench/", "scripts/")):
-                shown = subprocess.run(
-                    [sys.executable, words[0], "--help"],
-                    cwd=ROOT,
-                    capture_output=True,
-                    text=True,
-                    check=True,
-                ).stdout
+                command = [sys.executable, words[0], "--help"]
+                shown = subprocess.check_output(command, cwd=ROOT, text=True)
                 assert [word for word in words if word.startswith("--") and word not in shown] == []
 
 
-def test_time_that_is_left_over_goes_to_the_next_step(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    gpu_check = importlib.import_module("gpu_check")
+def test_time_that_is_left_over_goes_to_the_next_step(tmp_path, monkeypatch, gpu_check):
     steps = [gpu_check.Step(name, ("-c", "print({limit})"), 30.0) for name in ("first", "second")]
     monkeypatch.setitem(gpu_check.PARTS, 0, steps)
     monkeypatch.setitem(gpu_check.PART_S, 0, 60.0)
@@ -215,44 +201,31 @@ def wheel(folder, name, tag):
     return path
 
 
-def test_wheels_of_another_python_are_skipped(tmp_path, monkeypatch, capsys):
+def test_wheels_of_another_python_are_skipped(tmp_path, monkeypatch, capsys, machine):
     """What the machine has goes first; what it lacks is taken from the wheel that fits it."""
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    machine = importlib.import_module("gpu_check_machine")
     monkeypatch.setitem(machine.NEEDED, "carried_part", "carried-part")
     wheels = tmp_path / "wheels"
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
     wheel(wheels, "carried_part", "cp399-cp399-manylinux2014_x86_64")
     with pytest.raises(machine.CannotCheckError, match=r"Python 3\.\d+: carried-part; no wheel in"):
-        machine.prepare(scratch(tmp_path, "a"), wheels)
+        machine.prepare(tmp_path / "a", wheels)
     assert "skipped carried_part-1.0-cp399" in capsys.readouterr().err
     fits = wheel(wheels, "carried_part", "py3-none-any")
     own = wheel(wheels, "click", "py3-none-any")
-    environment = machine.prepare(scratch(tmp_path, "b"), wheels)
+    environment = machine.prepare(tmp_path / "b", wheels)
     said = capsys.readouterr().err
     assert f"skipped {own.name}: this machine has its own" in said
     assert fits.name not in said.replace(f"{fits.name} fits", "")
     code = "import carried_part, click; print(carried_part.__file__, click.__version__)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert str(tmp_path / "b") in done.stdout
-
-
-def scratch(folder, name):
-    (folder / name).mkdir()
-    return folder / name
-
-
-def test_the_command_that_fetches_wheels_is_one_line_of_a_document():
-    (command,) = re.findall(r"^.*pip download.*$", documents()["CONTRIBUTING.md"], re.MULTILINE)
-    words = command.split()
-    for word in ("--only-binary=:all:", "--python-version", "-d", "wheels", "msgspec"):
-        assert word in words
+    shown = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    assert str(tmp_path / "b") in shown
 
 
 def test_the_command_that_fetches_wheels_fetches_them(tmp_path):
-    """In the gate it must; elsewhere a machine may have no network."""
+    """It is one line of a document. In the gate it must; elsewhere there may be no network."""
     (command,) = re.findall(r"^.*pip download.*$", documents()["CONTRIBUTING.md"], re.MULTILINE)
+    assert {"--only-binary=:all:", "--python-version"} <= set(command.split())
     words = [sys.executable, *command.split()[1:], "--disable-pip-version-check"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     if done.returncode and not os.environ.get("CI"):
@@ -263,18 +236,11 @@ def test_the_command_that_fetches_wheels_fetches_them(tmp_path):
     assert "-cp312-" in wheel.name
 
 
-def test_torch_is_never_carried(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    machine = importlib.import_module("gpu_check_machine")
-    names = {
-        "torch-2.11.0-cp311-linux_x86_64.whl": False,
-        "nvidia_cublas_cu12-12.8-py3-none-any.whl": False,
-        "triton-3.5-cp311-linux_x86_64.whl": False,
-        "nvidia_ml_py-12.560-py3-none-any.whl": True,
-        "msgspec-0.19-cp311-linux_x86_64.whl": True,
-    }
-    for name, carried in names.items():
-        assert (machine.NOT_CARRIED.match(name) is None) is carried, name
+def test_torch_is_never_carried(machine):
+    for name in ("torch-2.11.0-cp311", "nvidia_cublas_cu12-12.8-py3-none", "triton-3.5-cp311"):
+        assert machine.NOT_CARRIED.match(f"{name}-linux_x86_64.whl"), name
+    for name in ("nvidia_ml_py-12.560-py3-none", "msgspec-0.19-cp311"):
+        assert not machine.NOT_CARRIED.match(f"{name}-any.whl"), name
 
 
 def documents():

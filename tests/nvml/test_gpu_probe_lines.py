@@ -1,7 +1,5 @@
 """The probes of `scripts/gpu-check` on the virtual GPU: planted truths, a GPU's own lines."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

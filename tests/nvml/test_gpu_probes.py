@@ -1,7 +1,5 @@
 """The probes of `scripts/gpu-check`: their arithmetic on planted truths, and what they say here."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json
@@ -21,29 +19,32 @@ NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has 
 
 def call(script, *arguments):
     paths = [str(PROBES), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, str(script), *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def judged(load, finding):
+    """What a probe's finding says after it has judged these figures."""
+
+    def judge(name, *figures):
+        load(name).judge(finding, *figures)
+        return finding.data()
+
+    return judge
 
 
 class TestHarness:
     def script(self, folder, body):
         path = folder / "some_probe.py"
-        lines = [
-            "import sys, time",
-            "from harness import child, main",
-            "def probe(finding, given):",
-        ]
-        lines += [f"    {line}" for line in body]
-        path.write_text("\n".join([*lines, "sys.exit(main(probe, 'Is it so?'))"]))
+        head = "import sys, time\nfrom harness import child, main\ndef probe(finding, given):\n"
+        lines = "".join(f"    {line}\n" for line in body)
+        path.write_text(f"{head}{lines}sys.exit(main(probe, 'Is it so?'))")
         return path
 
     def test_an_error_is_an_answer(self, tmp_path):
@@ -53,9 +54,7 @@ class TestHarness:
         assert said["answer"] == "unavailable: the driver said no"
         assert said["errors"][0]["type"] == "ValueError"
         assert said["numbers"] == {"half_s": 0.5}
-        assert json.loads((tmp_path / "out/finding.json").read_bytes())["numbers"] == {
-            "half_s": 0.5
-        }
+        assert json.loads((tmp_path / "out/finding.json").read_bytes()) == said
 
     def test_its_time_is_over(self, tmp_path):
         body = ["finding.keep(half_s=0.5)", "child(['-c', 'import time; time.sleep(60)'], 50)"]
@@ -87,14 +86,13 @@ class TestHarness:
 @pytest.mark.parametrize("name", ["occupancy", "largest_size", "memory_fill"])
 def test_without_cuda_a_probe_says_so(name):
     said = call(PROBES / f"{name}.py", "--device", "cpu")
-    assert said["answer"] == "unavailable: no CUDA device"
-    assert said["contradicts"] is None
+    assert (said["answer"], said["contradicts"]) == ("unavailable: no CUDA device", None)
 
 
 @NO_GPU
-def test_fake_steps_without_a_device_to_compare():
-    said = call(PROBES / "fake_or_real.py")
-    assert said["answer"] == "unavailable: no CUDA device"
+@pytest.mark.parametrize("options", [["fake_or_real.py"], ["refusals.py", "--device", "cuda"]])
+def test_cuda_that_is_not_there_is_an_answer(options):
+    assert call(PROBES / options[0], *options[1:])["answer"] == "unavailable: no CUDA device"
 
 
 @pytest.mark.slow
@@ -106,12 +104,6 @@ def test_the_fake_side_of_the_comparison():
         small, large = (said["numbers"]["rows"][size] for size in ("8", "32"))
         assert 1 < large["allocated_bytes"] / small["allocated_bytes"] < 4
         assert 1 <= large["reserved_bytes"] / large["allocated_bytes"] < 1.6
-
-
-@NO_GPU
-def test_cuda_that_is_not_there_is_an_answer():
-    said = call(PROBES / "refusals.py", "--device", "cuda")
-    assert said["answer"] == "unavailable: no CUDA device"
 
 
 class TestDriver:
@@ -133,17 +125,14 @@ class TestDriver:
             assert period["median_s"] == pytest.approx(0.1, rel=0.4), name
         assert said["answer"].startswith("median time between two changes: energy, idle ")
 
-    def test_a_counter_as_the_product_expects_it(self, load, finding):
-        update_periods = load("update_periods")
-        period = update_periods.periods(recording(0.1))
+    def test_a_counter_as_the_product_expects_it(self, load, judged):
+        period = load("update_periods").periods(recording(0.1))
         assert period["median_s"] == pytest.approx(0.1, rel=0.05)
         assert period["question_every_s"] == pytest.approx(0.004)
-        update_periods.judge(finding, {"energy, busy": period})
-        assert finding.data()["contradicts"] is False
+        assert judged("update_periods", {"energy, busy": period})["contradicts"] is False
 
-    def test_a_slow_counter_speaks_against_the_product(self, load, finding):
-        load("update_periods").judge(finding, {"energy, busy": {"median_s": 0.25}})
-        said = finding.data()
+    def test_a_slow_counter_speaks_against_the_product(self, judged):
+        said = judged("update_periods", {"energy, busy": {"median_s": 0.25}})
         assert said["contradicts"] is True
         assert "250 ms" in said["answer"]
 
@@ -222,33 +211,28 @@ class TestRefusals:
         monkeypatch.setitem(cases.CASES, "heard", cases.Case(provoke))
         assert load("refusals").provoked("heard", "cpu")["recognised"]
 
-    def test_what_is_missed_and_what_is_mistaken(self, load, finding):
+    def test_what_is_missed_and_what_is_mistaken(self, judged):
         texts = {
             "a": {"expected": True, "recognised": False},
             "b": {"expected": False, "recognised": True},
             "c": {"expected": None, "recognised": True},
             "d": {"expected": True, "error": "ended after 25 s"},
         }
-        load("refusals").judge(finding, texts)
-        said = finding.data()
+        said = judged("refusals", texts)
         assert said["contradicts"] is True
         assert "not recognised: a; taken for a refusal: b; nothing raised: d" in said["answer"]
         assert said["unavailable"]["d"].startswith("ended after 25 s")
 
 
 class TestJudgements:
-    def test_run_and_callback_against_the_bare_loop(self, load, finding):
-        bare = {"samples_per_s": 100.0, "peak_reserved_bytes": 1000}
+    def test_run_and_callback_against_the_bare_loop(self, judged):
+        callback = {"samples_per_s": 97.0, "outside": {"samples_per_s": 99.0}}
+        plain = {"samples_per_s": 100.0, "peak_reserved_bytes": 1000}
         rows = {
-            32: {
-                "bare": bare,
-                "run": {"samples_per_s": 101.0, "peak_reserved_bytes": 1000},
-                "callback": {"samples_per_s": 97.0, "outside": {"samples_per_s": 99.0}},
-            },
+            32: {"bare": plain, "run": plain | {"samples_per_s": 101.0}, "callback": callback},
             64: {"bare": {"error": "exit code 1"}},
         }
-        load("bare_loop").judge(finding, rows)
-        said = finding.data()
+        said = judged("bare_loop", rows)
         assert said["answer"].startswith("samples/s against the bare loop: run at 32: +1.0 %, call")
         assert [entry["holds"] for entry in said["assumptions"]] == [False, True]
         assert said["unavailable"]["run at 64"] == "exit code 1"
@@ -256,47 +240,40 @@ class TestJudgements:
     @pytest.mark.parametrize(("refused", "retries", "holds"), [
         (None, 0, True), (None, 3, False), ("CUDA out of memory", 1, False),
     ])  # fmt: skip
-    def test_an_optimistic_size(self, load, finding, refused, retries, holds):
+    def test_an_optimistic_size(self, judged, refused, retries, holds):
         fresh = {"refused": refused, "num_alloc_retries": retries, "steps_made": 4}
-        load("largest_size").judge(finding, 95, fresh, 100)
-        said = finding.data()
+        said = judged("largest_size", 95, fresh, 100)
         assert said["assumptions"][0]["holds"] is holds
         assert said["answer"].endswith("The largest that fits is 100: -5.0 %.")
 
     @pytest.mark.parametrize(("fake", "holds"), [(1040, True), (1100, False)])
-    def test_fake_steps_that_are_near_or_not(self, load, finding, fake, holds):
-        rows = [
-            {
-                "model": "gpt",
-                "batch_size": 64,
-                "real": {"allocated_bytes": 1000, "reserved_bytes": 2000},
-                "fake": {"allocated_bytes": fake, "reserved_bytes": 1900},
-            }
-        ]
-        load("fake_or_real").judge(finding, rows)
-        said = finding.data()
+    def test_fake_steps_that_are_near_or_not(self, judged, fake, holds):
+        row = {
+            "model": "gpt", "batch_size": 64,
+            "real": {"allocated_bytes": 1000, "reserved_bytes": 2000},
+            "fake": {"allocated_bytes": fake, "reserved_bytes": 1900},
+        }  # fmt: skip
+        said = judged("fake_or_real", [row])
         assert said["contradicts"] is not holds
         assert "reserved by -5.0 % to -5.0 %" in said["answer"]
 
-    def test_a_live_process_that_is_slower(self, load, finding):
+    def test_a_live_process_that_is_slower(self, judged):
         row = {"step_s": 1.0, "peak_reserved_bytes": 100}
         cases = {
             "plain": {"live": [row, row], "fresh": [row]},
             "torch.compile": {"live": [row | {"step_s": 1.2}], "fresh": [row]},
             "cudnn.benchmark": {"live": [row]},
         }
-        load("live_or_fresh").judge(finding, cases)
-        holds = [entry["holds"] for entry in finding.data()["assumptions"]]
-        assert holds == [True, False]
+        said = judged("live_or_fresh", cases)
+        assert [entry["holds"] for entry in said["assumptions"]] == [True, False]
 
-    def test_occupancy(self, load, finding):
-        fields = {"estimated_sm_efficiency_pct": 50.0, "gpm_sm_active_pct": 40.0, "unavailable": {}}
-        near = {"occupancy_times_busy_pct": 41.0, "gpm_sm_occupancy_pct": 36.0, **fields}
-        occupancy = load("occupancy")
-        occupancy.judge(finding, {"near": near})
-        assert finding.data()["contradicts"] is False
-        occupancy.judge(finding, {"far": near | {"gpm_sm_occupancy_pct": 5.0}})
-        assert finding.data()["contradicts"] is True
+    @pytest.mark.parametrize(("counted", "contradicts"), [(36.0, False), (5.0, True)])
+    def test_occupancy(self, judged, counted, contradicts):
+        row = {
+            "estimated_sm_efficiency_pct": 50.0, "gpm_sm_active_pct": 40.0, "unavailable": {},
+            "occupancy_times_busy_pct": 41.0, "gpm_sm_occupancy_pct": counted,
+        }  # fmt: skip
+        assert judged("occupancy", {"work": row})["contradicts"] is contradicts
 
 
 def test_a_profiled_window_is_timed(load):
@@ -322,28 +299,26 @@ def test_what_a_cpu_can_measure(name, options):
     assert said["contradicts"] is None  # nothing of it speaks of a GPU
 
 
-class TestSummary:
-    def results(self, findings):
-        environment = {
-            "device": {"name": "NVIDIA H200", "driver": "580.1", "torch": "2.11", "cuda": "13.0"},
-            "python": "3.12.3",
-            "started_at": "2026-11-22T10:00:00+0000",
-        }
-        step = {"name": "occupancy", "ok": False, "exit_code": 124}
-        return {"environment": environment, "steps": [step], "findings": findings}
-
-    def test_one_page(self, load, finding, monkeypatch):
-        monkeypatch.syspath_prepend(ROOT / "scripts")
-        summary = importlib.import_module("gpu_check_summary")
-        finding.answer = "the counter moves every 250 ms."
-        finding.assume("advisor/measured/energy.py: UPDATE_S", 0.1, False, "every 250 ms")
-        silent = load("harness").Finding("silent", "Is it?", "cpu")
-        silent.lack("everything", "no CUDA device")
-        text = summary.page([self.results([finding.data()] * 11 + [silent.data()])])
-        assert len(text.splitlines()) <= 60
-        first = "gpu-check: NVIDIA H200, driver 580.1, torch 2.11 (CUDA 13.0), Python 3.12.3, "
-        assert text.splitlines()[0] == first + "2026-11-22T10:00:00+0000"
-        assert "any [AGAINST]: Is it so?\n  the counter moves every 250 ms.\n" in text
-        assert "  against advisor/measured/energy.py: UPDATE_S = 0.1: every 250 ms\n" in text
-        assert "step occupancy ended with code 124\n" in text
-        assert text.endswith("unavailable: silent.\n")
+def test_a_summary_is_one_page(load, finding, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    summary = importlib.import_module("gpu_check_summary")
+    finding.answer = "the counter moves every 250 ms."
+    finding.assume("advisor/measured/energy.py: UPDATE_S", 0.1, False, "every 250 ms")
+    silent = load("harness").Finding("silent", "Is it?", "cpu")
+    silent.lack("everything", "no CUDA device")
+    device = {"name": "NVIDIA H200", "driver": "580.1", "torch": "2.11", "cuda": "13.0"}
+    results = {
+        "environment": {"device": device, "python": "3.12.3", "started_at": "2026-11-22"},
+        "steps": [{"name": "occupancy", "ok": False, "exit_code": 124}],
+        "findings": [finding.data()] * 11 + [silent.data()],
+    }
+    text = summary.page([results])
+    assert len(text.splitlines()) <= 60
+    first = (
+        "gpu-check: NVIDIA H200, driver 580.1, torch 2.11 (CUDA 13.0), Python 3.12.3, 2026-11-22"
+    )
+    assert text.splitlines()[0] == first
+    assert "any [AGAINST]: Is it so?\n  the counter moves every 250 ms.\n" in text
+    assert "  against advisor/measured/energy.py: UPDATE_S = 0.1: every 250 ms\n" in text
+    assert "step occupancy ended with code 124\n" in text
+    assert text.endswith("unavailable: silent.\n")

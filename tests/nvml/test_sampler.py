@@ -12,16 +12,12 @@ from batchadvisor.records import Counters
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .windows import GPM, MIB, PCIE, QUIET, missing, window
+from .windows import GPM, MIB, PCIE, QUIET, missing, window, window_of
 
 
 def test_everything(stub, clock):
     stub.set(energy_mj=10_000, power_mw=123_456, throttle=0x44, others=1)
-    with NvmlSampler(0, clock=clock, **QUIET) as sampler:
-        sampler.begin()
-        stub.set(energy_mj=25_500)
-        clock.advance(5.0)
-        counters = sampler.end()
+    counters = window(clock, meanwhile=lambda: stub.set(energy_mj=25_500))
     assert missing(counters) == set()
     assert counters.num_samples >= 1
     assert msgspec.structs.replace(counters, num_samples=1) == Counters(
@@ -89,16 +85,10 @@ def test_any_code_becomes_a_reason(stub, clock, code):
 
 
 @pytest.mark.parametrize("function", sorted(COSTS.keys() - {"nvmlSystemGetProcessName"}))
-def test_a_call_that_fails_once_is_asked_again(stub, clock, wait_until, function):
+def test_a_call_that_fails_once_is_asked_again(stub, clock, function):
     stub["once:" + function] = 999
-    with NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
-        sampler.begin()
-        clock.advance(2.0)
-        sampler.end()
-    with NvmlSampler(0, clock=clock, period_s=0.01) as sampler:
-        sampler.begin()
-        clock.advance(2.0)
-        assert missing(sampler.end()) == set()
+    window(clock)
+    assert missing(window(clock)) == set()
 
 
 def test_one_lost_sample_leaves_the_others(stub, clock, wait_until):
@@ -116,7 +106,7 @@ def test_one_lost_sample_leaves_the_others(stub, clock, wait_until):
     assert "Unknown Error" in sampler.samples()[1].unavailable["power_w"]
 
 
-def test_a_driver_without_the_newer_functions(stub, clock):
+def test_a_driver_without_the_newer_functions_is_asked_the_older_ones(stub, clock):
     stub["nvmlDeviceGetTemperatureV"] = 13
     stub["nvmlDeviceGetCurrentClocksEventReasons"] = 13
     stub.set(throttle=0x20)
@@ -124,10 +114,7 @@ def test_a_driver_without_the_newer_functions(stub, clock):
     assert missing(counters) == set()
     assert counters.temperature_c == 61.0
     assert counters.throttle_reasons == ("sw_thermal_slowdown",)
-
-
-def test_a_driver_without_any_such_function(stub, clock):
-    stub["nvmlDeviceGetComputeRunningProcesses_v3"] = 13
+    stub["nvmlDeviceGetComputeRunningProcesses_v3"] = 13  # which has no older one
     counters = window(clock)
     assert missing(counters) == {"process_memory_bytes", "other_processes"}
     assert "driver does not have it" in counters.unavailable["other_processes"]
@@ -147,11 +134,7 @@ class TestWindows:
 
     def test_of_the_right_gpu(self, stub, clock):
         stub.set(gpus=2, **{"1.power_mw": 111_000})
-        uuid = devices()[1].uuid
-        with NvmlSampler(uuid, clock=clock, **QUIET) as sampler:
-            sampler.begin()
-            clock.advance(2.0)
-            assert sampler.end().power_w == 111.0
+        assert window_of(devices()[1].uuid, clock).power_w == 111.0
 
     def test_a_window_left_open_is_dropped(self, stub, clock):
         with NvmlSampler(0, clock=clock, **QUIET) as sampler:
@@ -162,24 +145,20 @@ class TestWindows:
             assert sampler.end().window_s == 2.0
             sampler.begin()
 
-    def test_end_needs_a_begin(self, stub):
-        with NvmlSampler(0, **QUIET) as sampler, pytest.raises(RuntimeError, match="begin"):
-            sampler.end()
-
-    def test_start_and_stop_come_in_turn(self, stub):
+    def test_calls_come_in_turn(self, stub):
+        with pytest.raises(ValueError, match="period_s"):
+            NvmlSampler(0, period_s=0)
         sampler = NvmlSampler(0, **QUIET)
         with pytest.raises(RuntimeError, match="not started"):
             sampler.stop()
         sampler.start()
         with pytest.raises(RuntimeError, match="runs already"):
             sampler.start()
+        with pytest.raises(RuntimeError, match="begin"):
+            sampler.end()
         sampler.stop()
         sampler.start()
         assert sampler.stop().temperature_c == 61.0
-
-    def test_period_must_be_positive(self):
-        with pytest.raises(ValueError, match="period_s"):
-            NvmlSampler(0, period_s=0)
 
 
 class TestThread:
@@ -191,8 +170,6 @@ class TestThread:
         wait_until(lambda: len(sampler.samples()) >= 10)
         sampler.stop()
         assert not thread.is_alive()
-        count = len(sampler.samples())
-        assert count == len(sampler.samples())
 
     def test_raw_samples(self, stub, wait_until):
         with NvmlSampler(0, period_s=0.01) as sampler:
@@ -223,11 +200,7 @@ class TestThread:
             assert missing(sampler.end()) == set(windows.MEASURED) - {"window_s"}
 
 
-@given(
-    due_s=st.floats(0, 1e6),
-    late_s=st.floats(0, 1e3),
-    period_s=st.floats(1e-2, 10),
-)
+@given(due_s=st.floats(0, 1e6), late_s=st.floats(0, 1e3), period_s=st.floats(1e-2, 10))
 def test_the_period_does_not_drift(due_s, late_s, period_s):
     """The next time lies on the grid, after now, and less than a period away."""
     now_s = due_s + late_s

@@ -80,26 +80,12 @@ def run(stub_folder, tmp_path, monkeypatch):
 
     def start(text, stub="gpus=4,alike=1", num=4, options=(), spares=0, **variables):
         (tmp_path / "train.py").write_text(COMMON + text)
-        words = (
-            "run",
-            "--device",
-            "auto",
-            "--sizes",
-            "8",
-            "--budget",
-            "3s",
-            "--no-profile",
-            "--json",
-        )
-        words += ("-o", "run")
+        words = ["run", "--device", "auto", "--sizes", "8", "--budget", "3s", "--no-profile"]
+        words += ["--json", "-o", "run", *options, "train.py"]
         environment = {
-            **dict(preload.variables),
-            "SOFTWARE_GPU_NVML": stub,
-            "EXPECTED": str(num),
-            "OWN_PORT": str(free_ports()),
-            **variables,
-        }
-        words = (*words, *options, "train.py")
+            **dict(preload.variables), "SOFTWARE_GPU_NVML": stub, "EXPECTED": str(num),
+            "OWN_PORT": str(free_ports()), **variables,
+        }  # fmt: skip
         given = {"variables": environment, "preload": preload, "spares": spares}
         done = run_preloaded(*words, folder=tmp_path, **given)
         assert done.code == 0, done
@@ -109,9 +95,20 @@ def run(stub_folder, tmp_path, monkeypatch):
     return start
 
 
-def test_all_gpus_stay_visible(run):
-    _, seen = run(SPREAD)
-    assert set(seen) == {"all"}
+@pytest.mark.parametrize(
+    ("script", "given", "visible"),
+    [
+        (SPREAD, {}, "all"),
+        (SPREAD, {"num": 2, "CUDA_VISIBLE_DEVICES": "3,1",
+                  "stub": "gpus=4,alike=1,3.used_mib=16000"}, "3,1"),
+        (DATA_PARALLEL, {"num": 1, "CUDA_VISIBLE_DEVICES": "3,1",
+                         "options": ("--device", "cuda:1")}, "1"),
+    ],
+    ids=["all", "what the user set", "one of those that the user allows"],
+)  # fmt: skip
+def test_what_the_user_allows_is_visible(run, script, given, visible):
+    _, seen = run(script, **given)
+    assert set(seen) == {visible}
 
 
 def test_the_freest_first_and_all_visible(run):
@@ -120,16 +117,6 @@ def test_the_freest_first_and_all_visible(run):
     assert [part[:12] for part in only.split(",")] == [
         f"GPU-0000000{number}" for number in (1, 0, 2, 3)
     ]
-
-
-def test_what_the_user_set_stays_as_it_is(run):
-    _, seen = run(SPREAD, num=2, CUDA_VISIBLE_DEVICES="3,1", stub="gpus=4,alike=1,3.used_mib=16000")
-    assert set(seen) == {"3,1"}
-
-
-def test_one_of_those_that_the_user_allows(run):
-    _, seen = run(DATA_PARALLEL, num=1, CUDA_VISIBLE_DEVICES="3,1", options=("--device", "cuda:1"))
-    assert set(seen) == {"1"}
 
 
 def test_ranks_that_the_script_spawns(run):

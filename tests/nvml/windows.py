@@ -21,10 +21,11 @@ def missing(counters):
     return empty
 
 
-def window_of(gpu, clock, lasted_s=5.0, **options):
+def window_of(gpu, clock, lasted_s=5.0, *, steady_s=0.0, meanwhile=lambda: None, **options):
     """The counters of one window of a GPU on a clock that jumps."""
     with NvmlSampler(gpu, clock=clock, **QUIET, **options) as sampler:
-        sampler.begin()
+        sampler.begin(steady_s)
+        meanwhile()
         clock.advance(lasted_s)
         return sampler.end()
 

@@ -1,8 +1,7 @@
 """The anatomy of a step: recorded traces against their metrics, small ones worked out by hand."""
 
-from __future__ import annotations
-
 import functools
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -48,9 +47,26 @@ def pictures(path):
     return anatomy_of(analysis, "synthetic")
 
 
-def lane(step, kind, name=""):
-    (found,) = [lane for lane in step.lanes if lane.kind == kind and name in lane.name]
+def picture(path):
+    """The pictures of a trace, and the only one of them."""
+    drawn = pictures(path)
+    (step,) = drawn.steps
+    return drawn, step
+
+
+def lane(step, kind):
+    (found,) = [lane for lane in step.lanes if lane.kind == kind]
     return found
+
+
+def of_device(devices, number):
+    (found,) = [device for device in devices if device.device == number]
+    return found
+
+
+def by_cause(metrics):
+    """Idle time of a device in nanoseconds."""
+    return {cause: round(getattr(metrics.idle, field) * 1e9) for cause, field in FIELDS.items()}
 
 
 def said(anatomy, spans):
@@ -66,19 +82,16 @@ class TestRecordedTraces:
         """Of every step that is drawn and of the whole window, each cause, to the nanosecond."""
         _, result, drawn = case
         by_name = {step.name: step for step in result.steps}
-        devices = {device.device: device for device in result.devices}
         for step in drawn.steps:
-            assert [idle.device for idle in step.idle] == list(devices)
+            assert [idle.device for idle in step.idle] == [each.device for each in result.devices]
             for idle in step.idle:
-                of_window = devices[idle.device].idle
-                for cause, field in FIELDS.items():
-                    assert idle.whole_idle_ns[cause] == round(getattr(of_window, field) * 1e9)
-                assert idle.whole_drained_ns == round(of_window.host_drained_s * 1e9)
+                whole = of_device(result.devices, idle.device)
+                assert idle.whole_idle_ns == by_cause(whole)
+                assert idle.whole_drained_ns == round(whole.idle.host_drained_s * 1e9)
                 assert idle.whole_window_ns == round(result.window_s * 1e9)
                 if step.name:
-                    (own,) = [d for d in by_name[step.name].devices if d.device == idle.device]
-                    for cause, field in FIELDS.items():
-                        assert idle.idle_ns[cause] == round(getattr(own.idle, field) * 1e9), cause
+                    own = of_device(by_name[step.name].devices, idle.device)
+                    assert idle.idle_ns == by_cause(own)
                     assert idle.window_ns == round(own.window_s * 1e9)
 
     def test_the_pieces_of_the_timeline_are_those_gaps(self, case):
@@ -139,19 +152,17 @@ class TestRecordedTraces:
                 (row,) = strip.rows
                 if step.merged_below_ns or any(count > 1 for count in row.num_events):
                     continue
-                total = dict.fromkeys({label.kind for label in drawn.labels}, 0)
+                total = defaultdict(float)
                 for kind, start, end in said(drawn, row):
                     total[kind] += end - start
                 devices = by_name[step.name].devices if step.name else result.devices
-                (own,) = [device for device in devices if device.device == strip.device]
-                compute_us = own.compute_pct * own.window_s * 1e4
-                assert total.get("compute", 0) == pytest.approx(compute_us, abs=1e-3)
-                assert total.get("exposed communication", 0) == pytest.approx(
-                    own.exposed_communication_s * 1e6, abs=1e-3
-                )
-                assert total.get("exposed copy", 0) == pytest.approx(
-                    own.exposed_copy_s * 1e6, abs=1e-3
-                )
+                own = of_device(devices, strip.device)
+                for kind, seconds in (
+                    ("compute", own.compute_pct * own.window_s / 100),
+                    ("exposed communication", own.exposed_communication_s),
+                    ("exposed copy", own.exposed_copy_s),
+                ):
+                    assert total[kind] == pytest.approx(seconds * 1e6, abs=1e-3)
 
 
 def test_a_kernel_names_its_operator_and_the_line_of_code(recorded):
@@ -160,9 +171,7 @@ def test_a_kernel_names_its_operator_and_the_line_of_code(recorded):
     median = drawn.steps[0]
     labels = [drawn.labels[label] for label in lane(median, "stream").rows[0].label]
     assert {label.operator for label in labels} >= {"aten::addmm", "aten::native_layer_norm"}
-    assert {label.code for label in labels} == {"torch_prof.py(99): main"} or all(
-        label.code.startswith("torch_prof.py(") for label in labels
-    )
+    assert all(label.code.startswith("torch_prof.py(") for label in labels)
     frames = [drawn.labels[row.label[0]].name for row in lane(median, "code").rows]
     assert frames[0] == "torch_prof.py(114): <module>"
 
@@ -196,8 +205,7 @@ CAUSES = [
 
 
 def test_every_gap_is_cut_at_its_causes(write):
-    drawn = pictures(write(CAUSES))
-    (step,) = drawn.steps
+    drawn, step = picture(write(CAUSES))
     assert step.which == "only"
     assert said(drawn, lane(step, "idle").rows[0]) == [
         ("input", 0, 20),
@@ -220,23 +228,15 @@ def test_every_gap_is_cut_at_its_causes(write):
     assert {label.operator for label in waited if label.waits_for == "first"} == {"aten::mm"}
     (idle,) = step.idle
     assert idle.idle_ns == {
-        "input": 20_000,
-        "synchronize": 10_000,
-        "launch": 10_000,
-        "call": 5_000,
-        "host": 45_000,
-        "launch_latency": 10_000,
-        "dependency": 40_000,
-        "unknown": 0,
-        "tail": 5_000,
-    }
+        "input": 20_000, "synchronize": 10_000, "launch": 10_000, "call": 5_000, "host": 45_000,
+        "launch_latency": 10_000, "dependency": 40_000, "unknown": 0, "tail": 5_000,
+    }  # fmt: skip
     assert idle.drained_ns == 36_000, "the gap that began while the host synchronised"
 
 
 def test_the_way_goes_through_the_wait_of_the_host(write):
     """The step ends on the host, which launched nothing any more: it last waited for `first`."""
-    drawn = pictures(write(CAUSES))
-    (step,) = drawn.steps
+    drawn, step = picture(write(CAUSES))
     assert said(drawn, lane(step, "way").rows[0]) == [
         ("input", 0, 20),
         ("host", 20, 50),
@@ -268,8 +268,7 @@ QUEUED = [
 
 def test_the_way_follows_the_queue_and_crosses_streams(write):
     """The collective was launched long before it began: it waited for the other stream."""
-    drawn = pictures(write(QUEUED))
-    (step,) = drawn.steps
+    drawn, step = picture(write(QUEUED))
     assert said(drawn, lane(step, "way").rows[0]) == [
         ("host", 0, 10),
         ("launch", 10, 14),
@@ -292,8 +291,7 @@ def test_without_a_launch_the_way_follows_the_times(write):
         kernel("older", 5, 30, 77, 50),
         kernel("new", 35, 90, 3, 50),
     ]
-    drawn = pictures(write(events))
-    (step,) = drawn.steps
+    drawn, step = picture(write(events))
     assert said(drawn, lane(step, "way").rows[0]) == [
         ("unknown", 0, 5),
         ("compute", 5, 30),
@@ -320,8 +318,7 @@ def many(num_events, *, streams=1, steps=1):
 
 
 def test_what_cannot_be_seen_is_drawn_together_and_said(write):
-    drawn = pictures(write(many(6_700)))
-    (step,) = drawn.steps
+    _, step = picture(write(many(6_700)))
     assert step.num_events == 3 * 6_700
     assert step.num_spans <= anatomy.MAX_SPANS
     assert step.merged_below_ns > 0
@@ -332,15 +329,13 @@ def test_what_cannot_be_seen_is_drawn_together_and_said(write):
 
 
 def test_few_events_are_drawn_one_by_one(write):
-    drawn = pictures(write(many(100)))
-    (step,) = drawn.steps
+    _, step = picture(write(many(100)))
     assert step.merged_below_ns == 0
     assert step.num_spans == step.num_events == 300
 
 
 def test_ten_thousand_streams_share_a_lane_and_it_is_said(write):
-    drawn = pictures(write(many(10_000, streams=10_000)))
-    (step,) = drawn.steps
+    _, step = picture(write(many(10_000, streams=10_000)))
     streams = [lane for lane in step.lanes if lane.kind == "stream"]
     assert len(streams) == anatomy.MAX_STREAMS + 1
     assert streams[-1].name == "9,988 more streams"
@@ -350,8 +345,7 @@ def test_ten_thousand_streams_share_a_lane_and_it_is_said(write):
 
 def test_a_trace_without_steps_is_drawn_whole(write):
     events = [event for event in CAUSES if "ProfilerStep" not in event["name"]]
-    drawn = pictures(write(events))
-    (step,) = drawn.steps
+    drawn, step = picture(write(events))
     assert (step.which, step.name) == ("whole", "")
     assert step.window_ns == 135_000, "from the first kernel to the end of the last"
     assert any("no steps" in note for note in drawn.notes)
@@ -359,8 +353,7 @@ def test_a_trace_without_steps_is_drawn_whole(write):
 
 def test_a_trace_without_a_gpu_has_the_lanes_of_the_host(write):
     events = [event for event in CAUSES if event["cat"] in ("user_annotation", "cpu_op")]
-    drawn = pictures(write(events))
-    (step,) = drawn.steps
+    drawn, step = picture(write(events))
     assert {lane.kind for lane in step.lanes} == {"input", "operators"}
     assert (step.way_ns, step.idle, step.strips) == ({}, (), ())
     assert any("no GPU activity" in note for note in drawn.notes)
@@ -399,8 +392,7 @@ def test_copies_that_block_are_synchronising_calls(write):
         span("cuda_runtime", "cudaMemcpyAsync", 70, 75, correlation=2),
         work("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 80, 90, correlation=2, bytes=4),
     ]
-    drawn = pictures(write(events))
-    (step,) = drawn.steps
+    drawn, step = picture(write(events))
     assert said(drawn, lane(step, "synchronize").rows[0]) == [("call", 10, 60)]
     assert said(drawn, lane(step, "call").rows[0]) == [("call", 70, 75)]
     assert [kind for kind, *_ in said(drawn, lane(step, "way").rows[0])] == [

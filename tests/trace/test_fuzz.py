@@ -4,8 +4,6 @@ Recorded traces are mutated with a fixed seed; `BATCHADVISOR_FUZZ_CASES` says ho
 are in all.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

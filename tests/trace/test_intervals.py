@@ -1,7 +1,5 @@
 """Laws of the interval algebra, against sets of integers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from batchadvisor.probes.trace import intervals

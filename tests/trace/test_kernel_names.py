@@ -1,7 +1,5 @@
 """What the names of kernels and copies say."""
 
-from __future__ import annotations
-
 import pytest
 from batchadvisor.probes.trace import kineto_names
 

@@ -1,12 +1,10 @@
 """Who launched a kernel: planted in small traces, and in recorded ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 from batchadvisor.probes.trace import kineto_names
-from batchadvisor.probes.trace.metrics import analyse_file
+from batchadvisor.probes.trace.metrics import analyse, analyse_file
 from batchadvisor.probes.trace.reader import read_trace
 from batchadvisor.probes.trace.summary import profile_of
 from batchadvisor.records import Launcher
@@ -100,29 +98,24 @@ def test_operators_know_their_callers_and_their_work_on_the_device(write):
 
 def test_places_that_are_the_same_are_one(write):
     """A module of the same kind, called from the same line, is no other place."""
-    again = [
-        event | {"ts": event["ts"] + 200, "name": event["name"].replace("Linear_3", "Linear_4")}
-        for event in PLANTED
-    ]
-    again = [
-        event | {"args": event["args"] | {"correlation": event["args"]["correlation"] + 100}}
-        if "correlation" in event.get("args", {})
-        else event | {"name": event["name"].replace("Step#1", "Step#2")}
-        for event in again
-        if event["cat"] != "fwdbwd"
-    ]
+    again = []
+    for event in (event for event in PLANTED if event["cat"] != "fwdbwd"):
+        name = event["name"].replace("Linear_3", "Linear_4").replace("Step#1", "Step#2")
+        args = {key: number + 100 for key, number in event["args"].items() if key == "correlation"}
+        again.append(event | {"ts": event["ts"] + 200, "name": name, "args": event["args"] | args})
     rows = table(write, PLANTED + again)
     forward = next(place for place in rows["gemm"].launchers if place.operator == "aten::addmm")
     assert (forward.num_calls, forward.num_modules, forward.module) == (2, 2, "Linear")
 
 
 def test_damaged_links_and_frames_are_left_out(write):
+    flow = {"cat": "fwdbwd", "name": "fwdbwd", "pid": 100}
     events = [
         *PLANTED,
-        {"ph": "f", "cat": "fwdbwd", "name": "fwdbwd", "pid": 100, "tid": 2, "ts": 51, "id": "x"},
-        {"ph": "s", "cat": "fwdbwd", "name": "fwdbwd", "pid": 100, "tid": 1, "ts": None, "id": 9},
-        {"ph": "f", "cat": "fwdbwd", "name": "fwdbwd", "pid": 100, "tid": 2, "ts": 52, "id": 2**70},
-        {"ph": "f", "cat": "fwdbwd", "name": "fwdbwd", "pid": 100, "tid": 2, "ts": 52, "id": 8},
+        flow | {"ph": "f", "tid": 2, "ts": 51, "id": "x"},
+        flow | {"ph": "s", "tid": 1, "ts": None, "id": 9},
+        flow | {"ph": "f", "tid": 2, "ts": 52, "id": 2**70},
+        flow | {"ph": "f", "tid": 2, "ts": 52, "id": 8},
         {"ph": "X", "cat": "python_function", "name": "a", "pid": 100, "tid": 1, "ts": "?"},
     ]
     assert len(read_trace(write(events)).backward) == 1
@@ -155,7 +148,7 @@ def test_recorded_with_stacks(recorded):
     """Qwen on an H100: the feed-forward layers' products come from where transformers has them."""
     trace = read_trace(recorded / "h100_torch26_qwen05b_bs16_infer.json.gz")
     assert len(trace.python_names) < 600  # 4,262 frames; addresses of objects tell nothing apart
-    profile = profile_of(analyse_file(recorded / "h100_torch26_qwen05b_bs16_infer.json.gz"), "")
+    profile = profile_of(analyse(trace), "")
     assert profile.stacks
     top = profile.kernels[0]
     assert top.tensor_cores == "yes"

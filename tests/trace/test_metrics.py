@@ -1,7 +1,5 @@
 """All metrics on one small synthetic trace, computed by hand, and on variations of it."""
 
-from __future__ import annotations
-
 import pytest
 from batchadvisor.probes.trace.metrics import analyse_file
 from batchadvisor.probes.trace.nesting import Nesting
@@ -28,16 +26,8 @@ def work(cat, name, start, end, *, correlation, stream=7, **args):
 
 def kernel(name, start, end, correlation, blocks, *, stream=7):
     shape = {"registers per thread": 32, "shared memory": 0, "block": [256, 1, 1]}
-    return work(
-        "kernel",
-        name,
-        start,
-        end,
-        correlation=correlation,
-        stream=stream,
-        grid=[blocks, 1, 1],
-        **shape,
-    )
+    launch = {"correlation": correlation, "stream": stream}
+    return work("kernel", name, start, end, **launch, grid=[blocks, 1, 1], **shape)
 
 
 EVENTS = [
@@ -76,104 +66,90 @@ def us(microseconds):
     return pytest.approx(microseconds / 1e6, abs=1e-12)
 
 
+def check(record, unit=1.0, **wanted):
+    """Fields of a record, in a unit."""
+    found = {field: getattr(record, field) / unit for field in wanted}
+    assert found == pytest.approx(wanted, abs=1e-6)
+
+
 def test_steps(result):
     assert [step.name for step in result.steps] == ["ProfilerStep#1", "ProfilerStep#2"]
     assert [step.num_activities for step in result.steps] == [2, 2]
-    assert result.step_s == us(90)
-    assert result.step_source == "GPU end to GPU end"
+    assert (result.step_s, result.step_source) == (us(90), "GPU end to GPU end")
     assert (result.window_s, result.window_source) == (us(200), "steps")
     assert [step.host_ahead_s for step in result.steps] == [us(-10), us(-20)]
 
 
-def test_shares(device):
-    assert device.busy_pct == pytest.approx(45)
-    assert device.kernel_pct == pytest.approx(40)
-    assert device.compute_pct == pytest.approx(25)
-    assert device.communication_pct == pytest.approx(20)
+def test_shares_of_the_device(device):
     assert device.name == "A100"
     assert device.unavailable.keys() == {"occupancy_reported_pct", "occupancy_false_zero_pct"}
+    check(
+        device,
+        busy_pct=45,
+        kernel_pct=40,
+        compute_pct=25,
+        communication_pct=20,
+        communication_overlap_pct=25,
+        sm_efficiency_pct=21.25,
+        sm_efficiency_compute_pct=17.5,
+        sm_efficiency_while_computing_pct=70,
+        # 0.5 and 2 blocks of 256 threads on 2048 places, weighted by 30 and 20 us.
+        occupancy_pct=(30 * 6.25 + 20 * 25) / 50,
+        tensor_core_pct=60,
+        tensor_core_unknown_pct=40,
+        short_kernel_pct=0,
+    )
 
 
-def test_sm_efficiency(device):
-    assert device.sm_efficiency_pct == pytest.approx(21.25)
-    assert device.sm_efficiency_compute_pct == pytest.approx(17.5)
-    assert device.sm_efficiency_while_computing_pct == pytest.approx(70)
-
-
-def test_occupancy(device):
-    """0.5 and 2 blocks of 256 threads on 2048 places, weighted by 30 and 20 us."""
-    assert device.occupancy_pct == pytest.approx((30 * 6.25 + 20 * 25) / 50)
-
-
-def test_tensor_cores(device):
-    assert device.tensor_core_pct == pytest.approx(60)
-    assert device.tensor_core_unknown_pct == pytest.approx(40)
-
-
-def test_communication(device):
-    assert device.communication_s == us(40)
-    assert device.exposed_communication_s == us(30)
-    assert device.communication_overlap_pct == pytest.approx(25)
-
-
-def test_copies(device):
+def test_times_of_the_device(device):
+    times = {"communication_s": 40, "exposed_communication_s": 30, "kernel_s": 90}
+    check(device, 1e-6, **times, copy_s=10, exposed_copy_s=10)
     (copies,) = device.copies
     assert (copies.direction, copies.num_copies, copies.num_bytes) == ("HtoD", 1, 1000)
-    assert copies.total_s == device.copy_s == device.exposed_copy_s == us(10)
+    assert copies.total_s == us(10)
+    assert device.idle.num_gaps == 4
+    causes = {"host_s": 64, "launch_latency_s": 26, "tail_s": 20, "dependency_s": 0, "unknown_s": 0}
+    host = {"host_input_s": 25, "host_synchronize_s": 0, "host_launch_s": 8, "host_call_s": 4}
+    check(device.idle, 1e-6, total_s=110, **causes, **host, host_other_s=27)
 
 
-def test_idle(device):
-    idle = device.idle
-    assert (idle.total_s, idle.num_gaps) == (us(110), 4)
-    assert (idle.host_s, idle.launch_latency_s, idle.tail_s) == (us(64), us(26), us(20))
-    assert idle.dependency_s == idle.unknown_s == 0
-    assert idle.host_input_s == us(25)
-    assert idle.host_synchronize_s == 0
-    assert idle.host_launch_s == us(8)
-    assert idle.host_call_s == us(4)
-    assert idle.host_other_s == us(27)
+def launch(start, end, correlation, name="cudaLaunchKernel"):
+    return span("cuda_runtime", name, start, end, correlation=correlation)
 
 
-def test_a_gap_is_divided_where_its_launch_returned(write):
-    """The host launches early in a long gap and then sits in a copy that waits for the device."""
-    events = [
-        kernel("before", 0, 10, 1, 1), kernel("after", 1000, 1010, 2, 1),
-        span("cuda_runtime", "hipLaunchKernel", -5, -4, correlation=1),
-        span("cuda_runtime", "hipLaunchKernel", 12, 15, correlation=2),
-        span("cuda_runtime", "hipMemcpyWithStream", 16, 1020, correlation=3),
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("events", "causes"),
+    [
+        # The host launches early in a long gap and then sits in a copy that waits for the device.
+        ([kernel("before", 0, 10, 1, 1), kernel("after", 1000, 1010, 2, 1),
+          launch(-5, -4, 1, "hipLaunchKernel"), launch(12, 15, 2, "hipLaunchKernel"),
+          launch(16, 1020, 3, "hipMemcpyWithStream")],
+         {"host_s": 5, "host_launch_s": 3, "dependency_s": 985}),
+        # The call began before the gap: loading a module, say; the device waits for it.
+        ([kernel("before", 0, 100, 1, 1), kernel("after", 1605, 1700, 2, 1),
+          launch(-5, -4, 1), launch(90, 1600, 2)],
+         {"host_s": 1500, "host_launch_s": 1500, "launch_latency_s": 5, "dependency_s": 0}),
+        # Launched before the gap began: 29 us are launch latency, 30 us are not.
+        ([kernel("a", 0, 10, 1, 1), kernel("b", 39, 50, 2, 1), kernel("c", 80, 90, 3, 1),
+          kernel("unlaunched", 95, 99, 4, 1), *(launch(-5, -4, number) for number in (1, 2, 3))],
+         {"launch_latency_s": 29, "dependency_s": 30, "unknown_s": 5}),
+    ],
+    ids=["launched early", "a launch that lasts", "queued"],
+)  # fmt: skip
+def test_a_gap_is_divided_where_its_launch_returned(write, events, causes):
     (device,) = analyse_file(write(events)).devices
-    assert (device.idle.host_s, device.idle.dependency_s) == (us(5), us(985))
-    assert device.idle.host_launch_s == us(3)
-
-
-def test_a_launch_call_that_lasts_is_the_hosts(write):
-    """It began before the gap: loading a module, say; the device waits for it all the same."""
-    events = [
-        kernel("before", 0, 100, 1, 1), kernel("after", 1605, 1700, 2, 1),
-        span("cuda_runtime", "cudaLaunchKernel", -5, -4, correlation=1),
-        span("cuda_runtime", "cudaLaunchKernel", 90, 1600, correlation=2),
-    ]  # fmt: skip
-    (device,) = analyse_file(write(events)).devices
-    assert (device.idle.host_s, device.idle.host_launch_s) == (us(1500), us(1500))
-    assert (device.idle.launch_latency_s, device.idle.dependency_s) == (us(5), 0)
+    check(device.idle, 1e-6, **causes)
 
 
 def test_breakdown(result):
-    first = result.steps[0].breakdown
-    assert first.compute_s == us(30)
-    assert first.communication_s == 0
-    assert first.memcpy_s == us(10)
-    assert first.runtime_s == us(8)
-    assert first.input_s == us(20)
-    assert first.operator_s == us(22)
-    assert first.other_s == us(10)
+    gpu = {"compute_s": 30, "communication_s": 0, "memcpy_s": 10}
+    host = {"runtime_s": 8, "input_s": 20, "operator_s": 22, "other_s": 10}
+    check(result.steps[0].breakdown, 1e-6, **gpu, **host)
     assert result.breakdown.communication_s == us(30 / 2)
 
 
 def test_host(result):
-    assert result.operators_pct == pytest.approx(25)
-    assert result.input_wait_pct == pytest.approx(12.5)
+    check(result, operators_pct=25, input_wait_pct=12.5)
     assert result.synchronize_s == us(70)
     assert [(row.name, row.num_calls, row.self_s) for row in result.operators] == [
         ("aten::mm", 1, us(30)),
@@ -182,39 +158,23 @@ def test_host(result):
     ]
 
 
-def test_kernels(result, device):
+def test_kernels(result):
     assert [(row.name, row.total_s) for row in result.kernels] == [
         ("ncclDevKernel_AllReduce", us(40)),
         ("ampere_h16816gemm", us(30)),
         ("triton_poi_fused_0", us(20)),
     ]
     assert result.kernels[1].occupancy_pct == pytest.approx(6.25)
-    assert device.kernel_s == us(90)
-    assert device.short_kernel_pct == 0
 
 
 def test_launches_decide_whose_work_it_is(write):
     """The host runs a step ahead: work of the second step runs after its range."""
-    late = [*EVENTS, kernel("late", 250, 260, 9, 1)]
-    late.append(span("cuda_runtime", "cudaLaunchKernel", 150, 151, correlation=9))
+    late = [*EVENTS, launch(150, 151, 9), kernel("late", 250, 260, 9, 1)]
     result = analyse_file(write(late, deviceProperties=[A100]))
     assert result.step_s == us(170)
     assert result.window_s == us(260)
     assert result.steps[1].host_ahead_s == us(60)
     assert result.steps[1].window_s == us(160)
-
-
-def test_queued_work(write):
-    """Launched before the gap began: 29 us are launch latency, 30 us are not."""
-    events = [
-        kernel("a", 0, 10, 1, 1), kernel("b", 39, 50, 2, 1), kernel("c", 80, 90, 3, 1),
-        kernel("unlaunched", 95, 99, 4, 1),
-        *(span("cuda_runtime", "cudaLaunchKernel", -5, -4, correlation=i) for i in (1, 2, 3)),
-    ]  # fmt: skip
-    (device,) = analyse_file(write(events)).devices
-    assert device.idle.launch_latency_s == us(29)
-    assert device.idle.dependency_s == us(30)
-    assert device.idle.unknown_s == us(5)
 
 
 def test_overlap_on_one_stream_counts_once(write):
@@ -230,11 +190,14 @@ def test_overlap_on_one_stream_counts_once(write):
 def test_what_is_missing_has_a_reason(write):
     """ROCm writes no grids; hand-made kernels have no arguments at all."""
     bare = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 0, "ts": 1, "dur": 9}
-    (device,) = analyse_file(write([bare])).devices
+    result = analyse_file(write([bare]))
+    (device,) = result.devices
     for field in ("sm_efficiency_pct", "occupancy_pct", "occupancy_reported_pct"):
         assert getattr(device, field) is None
         assert device.unavailable[field]
     assert device.short_kernel_pct == 100
+    assert result.input_wait_s is result.input_wait_pct is None
+    assert result.unavailable["input_wait_s"] == "the trace holds no host activity"
 
 
 def test_empty_trace(write):
@@ -264,21 +227,36 @@ def test_what_ended_before_the_window_is_not_in_it(write):
     assert device.kernel_s == us(60)
 
 
+def steps(*kernels):
+    """Steps of 100 us; each launches a kernel as it begins, (start, end, stream), or none."""
+    events = []
+    for number, launched in enumerate(kernels):
+        begin = 100 * number
+        events.append(span("user_annotation", f"ProfilerStep#{number}", begin, begin + 99))
+        if launched is not None:
+            start, end, stream = launched
+            events.append(launch(begin, begin + 1, number + 1))
+            events.append(kernel("k", start, end, number + 1, 1, stream=stream))
+    return events
+
+
 def test_a_window_begins_after_the_work_of_older_steps(write):
     """Else it would hold a step's work too many: each step here takes 100, 40 of it on the GPU."""
-    events = [kernel("of step 0", 10, 50, 9, 50)]
-    for number in (1, 2, 3):
-        began = 100 * (number - 1)
-        events += [
-            span("user_annotation", f"ProfilerStep#{number}", began, began + 100),
-            span("cuda_runtime", "cudaLaunchKernel", began + 90, began + 95, correlation=number),
-            kernel("own", began + 110, began + 150, number, 50),
-        ]
-    result = analyse_file(write(events))
+    own = steps((110, 150, 7), (210, 250, 7), (310, 350, 7))
+    result = analyse_file(write([kernel("of an older step", 10, 50, 9, 50), *own]))
     assert result.window_s == us(300)
-    (device,) = result.devices
-    assert device.busy_pct == pytest.approx(40)
-    assert device.num_kernels == 3
+    check(result.devices[0], busy_pct=40, num_kernels=3)
+
+
+def test_a_step_without_gpu_work_is_a_step(write):
+    events = steps((10, 50, 7), (110, 150, 7), None, (310, 350, 7))
+    assert analyse_file(write(events)).step_s == us(100)
+
+
+def test_gpu_ends_in_the_wrong_order_are_no_pace(write):
+    """Work of the first step outlasts that of the second, on another stream."""
+    result = analyse_file(write(steps((10, 400, 0), (110, 150, 1))))
+    assert (result.step_s, result.step_source) == (us(100), "host start to host start")
 
 
 @pytest.mark.parametrize(("bare_us", "known"), [(5, True), (50, False)])
@@ -303,43 +281,10 @@ def test_collectives_without_grids_leave_the_computing_alone(write):
     assert device.sm_efficiency_while_computing_pct == 100
 
 
-def test_no_input_wait_is_known_without_the_host(write):
-    result = analyse_file(write([kernel("a", 0, 100, 1, 100)]))
-    assert result.input_wait_s is None
-    assert result.input_wait_pct is None
-    assert result.unavailable["input_wait_s"] == "the trace holds no host activity"
-
-
-def test_a_step_without_gpu_work_is_a_step(write):
-    events = []
-    for number in range(4):
-        begin = 100 * number
-        events.append(span("user_annotation", f"ProfilerStep#{number}", begin, begin + 99))
-        if number != 2:
-            events.append(span("cuda_runtime", "cudaLaunchKernel", begin, begin + 1,
-                               correlation=number + 1))  # fmt: skip
-            events.append(kernel("k", begin + 10, begin + 50, number + 1, 1))
-    assert analyse_file(write(events)).step_s == us(100)
-
-
-def test_gpu_ends_in_the_wrong_order_are_no_pace(write):
-    """Work of the first step outlasts that of the second, on another stream."""
-    events = []
-    for number, end in ((0, 400), (1, 150)):
-        begin = 100 * number
-        events.append(span("user_annotation", f"ProfilerStep#{number}", begin, begin + 99))
-        events.append(span("cuda_runtime", "cudaLaunchKernel", begin, begin + 1,
-                           correlation=number + 1))  # fmt: skip
-        events.append(kernel("k", begin + 10, end, number + 1, 1, stream=number))
-    result = analyse_file(write(events))
-    assert result.step_s == us(100)
-    assert result.step_source == "host start to host start"
-
-
 @pytest.mark.parametrize(("end", "waited"), [(70, 0), (95, 90)])
 def test_a_graph_blocks_until_its_last_copy(end, waited, write):
     events = [
-        span("cuda_runtime", "cudaGraphLaunch", 5, end, correlation=1),
+        launch(5, end, 1, "cudaGraphLaunch"),
         work("gpu_memcpy", "Memcpy HtoD", 10, 20, correlation=1),
         work("gpu_memcpy", "Memcpy DtoH", 80, 90, correlation=1),
         kernel("k", 0, 200, 2, 1, stream=8),

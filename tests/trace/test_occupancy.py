@@ -1,12 +1,11 @@
 """The occupancy calculation against NVIDIA's published limits and Kineto's own figures."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from batchadvisor.probes.trace import kineto_names, occupancy
 from batchadvisor.probes.trace.columns import DeviceProperties
 from batchadvisor.probes.trace.reader import read_trace
+from msgspec.structs import replace
 
 A100 = DeviceProperties(
     name="A100",
@@ -52,15 +51,8 @@ def test_each_limit(threads, registers, shared, blocks, limit):
     ],
 )
 def test_most_blocks_by_compute_capability(capability, most_threads, blocks):
-    device = DeviceProperties(
-        name="",
-        compute_capability=capability,
-        num_sms=1,
-        max_threads_per_sm=most_threads,
-        registers_per_sm=65536,
-        shared_bytes_per_sm=102400,
-    )
-    assert resident(device, 32, 16, 0) == blocks
+    changes = {"compute_capability": capability, "max_threads_per_sm": most_threads}
+    assert resident(replace(A100, **changes), 32, 16, 0) == blocks
 
 
 @pytest.mark.parametrize(
@@ -72,8 +64,7 @@ def test_most_blocks_by_compute_capability(capability, most_threads, blocks):
     ],
 )
 def test_unknown_devices_are_refused_with_a_reason(change, word):
-    fields = {name: getattr(A100, name) for name in A100.__struct_fields__}
-    assert word in occupancy.why_unknown(DeviceProperties(**(fields | change)))
+    assert word in occupancy.why_unknown(replace(A100, **change))
     assert occupancy.why_unknown(A100) is None
     assert "describe" in occupancy.why_unknown(None)
 
@@ -99,33 +90,19 @@ def test_recorded_kernels_agree_within_a_point(recorded, expected):
     assert false_zeros > 1_000
 
 
+def corrected_pct(write, **args):
+    """Of one kernel of 432 blocks with 128 threads on an A100."""
+    args = {"device": 0, "stream": 7, "grid": [432, 1, 1], "block": [128, 1, 1]} | args
+    event = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 5}
+    (pct,) = occupancy.corrected_pct(read_trace(write([event | {"args": args}])).gpu, A100)
+    return pct
+
+
 def test_zero_of_kineto_is_replaced(write):
     """Synthetic: a kernel with 72 KiB of shared memory, for which Kineto writes 0."""
-    args = {
-        "device": 0, "stream": 7, "correlation": 1, "registers per thread": 128,
-        "shared memory": 73728, "blocks per SM": 4.0, "grid": [432, 1, 1], "block": [128, 1, 1],
-        "est. achieved occupancy %": 0,
-    }  # fmt: skip
-    kernel = {
-        "ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 5, "args": args
-    }  # fmt: skip
-    properties = {
-        "id": 0, "name": "A100", "computeMajor": 8, "computeMinor": 0, "numSms": 108,
-        "maxThreadsPerMultiprocessor": 2048, "regsPerMultiprocessor": 65536, "warpSize": 32,
-        "sharedMemPerMultiprocessor": 167936,
-    }  # fmt: skip
-    trace = read_trace(write([kernel], deviceProperties=[properties]))
-    corrected_pct = occupancy.corrected_pct(trace.gpu, trace.devices[0])
-    assert corrected_pct.tolist() == [100 * 2 * 128 / 2048]
+    kernel = {"registers per thread": 128, "shared memory": 73728, "est. achieved occupancy %": 0}
+    assert corrected_pct(write, **kernel) == 100 * 2 * 128 / 2048
 
 
 def test_limits_under_which_a_kernel_could_not_run_are_not_believed(write):
-    args = {
-        "device": 0, "stream": 7, "registers per thread": 32, "shared memory": 200_000,
-        "grid": [432, 1, 1], "block": [128, 1, 1],
-    }  # fmt: skip
-    kernel = {
-        "ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 5, "args": args
-    }  # fmt: skip
-    trace = read_trace(write([kernel]))
-    assert np.isnan(occupancy.corrected_pct(trace.gpu, A100)).all()
+    assert np.isnan(corrected_pct(write, **{"registers per thread": 32, "shared memory": 200_000}))

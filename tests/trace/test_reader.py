@@ -1,9 +1,8 @@
 """The reader on synthetic files: every shape that tools write, and every kind of damage."""
 
-from __future__ import annotations
-
 import gzip
 import json
+import os
 import time
 
 import numpy as np
@@ -14,15 +13,8 @@ from batchadvisor.probes.trace.reader import read_trace
 
 
 def event(**fields):
-    return {
-        "ph": "X",
-        "cat": "cpu_op",
-        "name": "op",
-        "pid": 1,
-        "tid": 1,
-        "ts": 5,
-        "dur": 2,
-    } | fields
+    plain = {"ph": "X", "cat": "cpu_op", "name": "op", "pid": 1, "tid": 1, "ts": 5, "dur": 2}
+    return plain | fields
 
 
 def kernel(**args):
@@ -67,22 +59,14 @@ class TestShapes:
         assert trace.base_time_ns == 17
         assert trace.distributed == {"rank": 3, "world_size": 8}
 
-    def test_list_without_a_document(self, write):
-        trace = read_trace(write(json.dumps([event(), event()])))
-        assert len(trace.operators) == 2
-        assert not trace.losses.any
-
-    def test_no_events(self, write):
-        trace = read_trace(write([]))
-        assert trace.num_events == 0
-        assert not trace.losses.any
-
-    def test_byte_order_mark_and_several_gzip_members(self, write):
+    def test_other_documents(self, write):
+        """A list alone, no events, a byte order mark, several gzip members and padding."""
         text = b"\xef\xbb\xbf" + json.dumps({"traceEvents": [event()] * 3}).encode()
         packed = gzip.compress(text[:30]) + gzip.compress(text[30:]) + b"\0" * 8
-        trace = read_trace(write(packed, "a.json"))
-        assert len(trace.operators) == 3
-        assert not trace.losses.any
+        for content, count in ((json.dumps([event(), event()]), 2), ([], 0), (packed, 3)):
+            trace = read_trace(write(content))
+            assert len(trace.operators) == trace.num_events == count
+            assert not trace.losses.any
 
     def test_cuts_inside_nested_lists_are_noticed(self, write, monkeypatch):
         """Arguments may hold what looks like events; a cut there must not lose anything."""
@@ -97,18 +81,12 @@ class TestShapes:
     @pytest.mark.parametrize("place", ["after a comma", "before a comma", "in an event", "header"])
     def test_spaces_between_events_are_read_in_linear_time(self, write, place):
         """A valid file may hold any number of them, and each is to be looked at once or twice."""
-        texts = [json.dumps(event(name=f"op{i}")) for i in range(3)]
-        blank, header = " " * 40_000_000, '{"traceEvents": ['
-        between = ", "
-        if place == "after a comma":
-            between = "," + blank
-        elif place == "before a comma":
-            between = blank + ","
-        elif place == "in an event":
-            texts[1] = texts[1].replace(', "pid"', f', {blank} "pid"')
-        else:
-            header = "{" + blank + '"traceEvents": ['
-        path = write(header + between.join([", ".join(texts[:2]), texts[2]]) + "]}")
+        first, second, third = (json.dumps(event(name=f"op{i}")) for i in range(3))
+        places = ("header", "in an event", "before a comma", "after a comma")
+        at = [" " * 40_000_000 if place == own else "" for own in places]
+        second = second.replace(', "pid"', f', {at[1]} "pid"')
+        text = f'{{{at[0]}"traceEvents": [{first}, {second}{at[2]},{at[3]}{third}]}}'
+        path = write(text)
         begin = time.process_time()
         trace = read_trace(path)
         assert time.process_time() - begin < 3
@@ -275,9 +253,13 @@ class TestDamage:
             assert len(trace.operators) >= sum(stop > start for start in whole) - 1
             assert trace.losses.truncated == (stop <= text.index('], "b"'))
 
-    def test_cut_gzip_streams(self, write):
+    @pytest.fixture
+    def packed(self):
+        """2,000 events, gzipped."""
         events = [event(name=f"op{i * 7919 % 1000}", ts=i * 31 % 977) for i in range(2000)]
-        packed = gzip.compress(json.dumps({"traceEvents": events}).encode())
+        return gzip.compress(json.dumps({"traceEvents": events}).encode())
+
+    def test_cut_gzip_streams(self, write, packed):
         for stop in range(len(packed) // 12, len(packed) - 8, len(packed) // 12):
             trace = read_trace(write(packed[:stop], "cut.gz.json"))
             assert 0 < len(trace.operators) <= 2000
@@ -286,24 +268,22 @@ class TestDamage:
         assert len(trace.operators) == 2000
         assert trace.losses.damage
 
-    def test_damaged_gzip_stream(self, write):
-        events = [event(name=f"op{i * 7919 % 1000}", ts=i * 31 % 977) for i in range(2000)]
-        packed = bytearray(gzip.compress(json.dumps({"traceEvents": events}).encode()))
-        packed[len(packed) // 2] ^= 0xFF
-        trace = read_trace(write(bytes(packed), "broken.gz.json"))
+    def test_damaged_gzip_stream(self, write, packed):
+        damaged = bytearray(packed)
+        damaged[len(packed) // 2] ^= 0xFF
+        trace = read_trace(write(bytes(damaged), "broken.gz.json"))
         assert len(trace.operators) > 100
         assert trace.losses.any
 
     @pytest.mark.parametrize(
-        "case",
+        ("name", "events", "lost", "mended"),
         [
             ("malformed_torch213_unescaped_quotes.json", 49, 0, 1),
             ("malformed_truncated_gzip.json.gz", 875, 1, 0),
             ("malformed_truncated_json.json.gz", 853, 1, 0),
         ],
     )
-    def test_recorded_damage(self, recorded, expected, case):
-        name, events, lost, mended = case
+    def test_recorded_damage(self, recorded, expected, name, events, lost, mended):
         trace = read_trace(recorded / "small" / name)
         wanted = expected["traces"][f"small/{name}"]["recoverable"]
         assert trace.num_events == events >= wanted["events_recovered"]
@@ -311,6 +291,40 @@ class TestDamage:
         assert trace.losses.truncated == (not wanted["array_closed"])
         assert bool(trace.losses.damage) == (not wanted["gzip_complete"])
         assert trace.losses.first_damage_byte
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [
+            (b"", "is empty"),
+            (b" \n ", "is empty"),
+            (b"hello", "not a profiler trace"),
+            (b"{}", "no list `traceEvents`"),
+            (b'{"schemaVersion": 1}', "no list `traceEvents`"),
+            (b"PK\x03\x04....", "no JSON"),
+            (gzip.compress(b"hello", mtime=0), "no JSON"),
+            (b"\x1f\x8b", "cannot be read"),
+            (b'{"traceEvents": [{"ph": "X", "na', "no readable event"),
+        ],
+    )
+    def test_no_trace(self, write, content, words):
+        with pytest.raises(UsageError, match=words) as error:
+            read_trace(write(content, "a.json"))
+        assert error.value.remedy
+
+    def test_no_file(self, tmp_path):
+        with pytest.raises(UsageError, match="no trace file"):
+            read_trace(tmp_path / "absent.json")
+        with pytest.raises(UsageError, match="folder"):
+            read_trace(tmp_path)
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with a name here")
+    def test_a_pipe_is_not_waited_for(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe.json")
+        with pytest.raises(UsageError, match="pipe or a device") as error:
+            read_trace(tmp_path / "pipe.json")
+        assert error.value.remedy
 
 
 def test_half_a_character_in_the_name_of_a_device(write):

@@ -1,7 +1,5 @@
 """Repair makes a file valid and changes nothing else."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil
@@ -67,38 +65,31 @@ def test_only_the_broken_event_changes(write, name):
 
 
 def test_not_a_number(write):
-    path = write(
-        document(GOOD[:-1] + ', "args": {"a": NaN, "b": -Infinity, "c": N/A, "d": "NaN"}}')
-    )
+    args = '"args": {"a": NaN, "b": -Infinity, "c": N/A, "d": "NaN"}'
+    path = write(document(f"{GOOD[:-1]}, {args}}}"))
     assert repair(path) == 1
     (event,) = json.loads(path.read_text())["traceEvents"]
     assert event["args"] == {"a": None, "b": None, "c": None, "d": "NaN"}
 
 
-def test_a_damaged_header_and_footer_are_left_out(write):
-    head = '{"host": "a "quoted" name",\n "traceEvents": ['
-    path = write(document(GOOD, head=head, tail='],\n "note": "say "hi"",'))
-    assert repair(path) == 0
-    (event,) = json.loads(path.read_text())["traceEvents"]
-    assert event == json.loads(GOOD)
-
-
-def test_double_commas(write):
-    path = write(document(GOOD, GOOD).replace("},\n{", "},,\n{"))
-    assert repair(path) == 0
-    assert len(json.loads(path.read_text())["traceEvents"]) == 2
-
-
-def test_unfinished_file_is_closed(write):
-    path = write(document(GOOD, GOOD, GOOD)[:-80])
-    assert repair(path) == 1
-    assert len(json.loads(path.read_text())["traceEvents"]) == 2
-
-
-def test_bare_list(write):
-    path = write(f"[{GOOD}, {QUOTES}")
-    assert repair(path) == 1
-    assert len(json.loads(path.read_text())) == 2
+@pytest.mark.parametrize(
+    ("text", "repaired", "kept"),
+    [
+        (document(GOOD, head='{"host": "a "quoted" name",\n "traceEvents": ['), 0, 1),
+        (document(GOOD, tail='],\n "note": "say "hi"",'), 0, 1),
+        (document(GOOD, GOOD).replace("},\n{", "},,\n{"), 0, 2),
+        (document(GOOD, GOOD, GOOD)[:-80], 1, 2),
+        (f"[{GOOD}, {QUOTES}", 1, 2),
+    ],
+    ids=["header", "footer", "double commas", "unfinished", "unfinished list"],
+)
+def test_a_damaged_document_becomes_a_valid_one(write, text, repaired, kept):
+    path = write(text)
+    assert repair(path) == repaired
+    content = json.loads(path.read_text())
+    events = content if text.startswith("[") else content["traceEvents"]
+    assert events[0] == json.loads(GOOD)
+    assert len(events) == kept
 
 
 def test_many_chunks(write, monkeypatch):

@@ -1,47 +1,61 @@
 """The summary that a trial records."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
-from batchadvisor.errors import UsageError
 from batchadvisor.probes.trace.summary import NUM_ROWS, summarise
 from batchadvisor.records import Profile
 
-GPU_FIELDS = ("busy_pct", "kernel_pct", "sm_efficiency_pct", "occupancy_pct")
+A100 = "a100_ddp2_resnet_nccl_rank0.json.gz"
+H100 = "h100_ddp8_nanogpt_compile/rank0.json.gz"
+
+
+def check(profile, **shares):
+    """Percentages of a profile, to a tenth or as close as they are given."""
+    for field, wanted in shares.items():
+        assert getattr(profile, field) == pytest.approx(wanted, abs=0.06), field
 
 
 def test_cpu_only(recorded):
     path = recorded / "small" / "cpu_torch213_dataloader.pt.trace.json.gz"
     profile = summarise(path, "traces/3.json.gz")
-    assert profile.trace == "traces/3.json.gz"
-    assert profile.num_steps == 3
-    for field in GPU_FIELDS:
-        assert getattr(profile, field) is None
+    assert (profile.trace, profile.num_steps) == ("traces/3.json.gz", 3)
+    for field in ("busy_pct", "kernel_pct", "sm_efficiency_pct", "occupancy_pct"):
         assert profile.unavailable[field] == "the trace holds no GPU activity"
     assert profile.kernels == ()
-    assert profile.input_wait_pct == pytest.approx(88.34, abs=0.01)
-    assert profile.operators_pct == pytest.approx(6.24, abs=0.01)
-    assert len(profile.operators) == NUM_ROWS
+    check(profile, input_wait_pct=88.34, operators_pct=6.24)
     times = [row.self_s for row in profile.operators]
     assert times == sorted(times, reverse=True)
+    assert len(times) == NUM_ROWS
 
 
-def test_gpu(recorded):
-    profile = summarise(recorded / "a100_ddp2_resnet_nccl_rank0.json.gz", "t")
-    assert profile.busy_pct == pytest.approx(23.6052, abs=1e-4)
-    assert profile.kernel_pct == pytest.approx(23.2628, abs=1e-4)
-    assert profile.sm_efficiency_pct == pytest.approx(16.8688, abs=1e-4)
-    assert profile.occupancy_pct == pytest.approx(52.3037, abs=1e-4)
-    assert profile.kernels[0].name.startswith("ncclKernel_AllReduce")
+@pytest.mark.parametrize(
+    ("name", "shares"),
+    [
+        (A100, {
+            "busy_pct": 23.61, "kernel_pct": 23.26, "sm_efficiency_pct": 16.87,
+            "occupancy_pct": 52.30,
+        }),
+        (H100, {
+            "communication_pct": 25.6, "exposed_communication_pct": 22.3, "compute_pct": 69.9,
+            "exposed_copy_pct": 0.8, "tensor_core_pct": 54.2, "tensor_core_unknown_pct": 39.6,
+            "sm_efficiency_computing_pct": 97.0, "short_kernel_pct": 3.5,
+        }),
+    ],
+)  # fmt: skip
+def test_gpu(recorded, name, shares):
+    profile = summarise(recorded / name, "t")
+    check(profile, **shares)
+    assert profile.kernels[0].name.startswith("nccl")
+    assert profile.losses == ""
     assert profile.unavailable == {}
 
 
-def test_every_recorded_trace_gives_a_record(recorded, expected):
+def test_every_recorded_trace_gives_a_record_and_what_is_missing_has_a_reason(recorded, expected):
+    skipped = {"trace", "num_steps", "operators", "kernels", "losses", "unavailable"}
     for name in expected["traces"]:
         profile = summarise(recorded / name, name)
         assert msgspec.json.decode(msgspec.json.encode(profile), type=Profile) == profile
-        for field in (*GPU_FIELDS, "operators_pct", "input_wait_pct"):
+        for field in set(profile.__struct_fields__) - skipped:
             assert (getattr(profile, field) is None) == (field in profile.unavailable), field
 
 
@@ -69,43 +83,15 @@ def test_the_busiest_of_several_gpus_is_described(write):
     assert "grids" in profile.unavailable["sm_efficiency_pct"]
 
 
-def test_no_trace(write):
-    with pytest.raises(UsageError):
-        summarise(write("nothing"), "t")
-
-
 def test_why_the_gpu_stood_still(recorded):
     profile = summarise(recorded / "v100_torch19_resnet50_workers0.pt.trace.json.gz", "t")
     idle = profile.idle
     assert idle.total_pct + profile.busy_pct == pytest.approx(100)
-    causes = [getattr(idle, name) for name in idle.__struct_fields__]
-    total, *parts, drained = causes
+    total, *parts, drained = (getattr(idle, name) for name in idle.__struct_fields__)
     assert sum(parts) == pytest.approx(total)
-    assert idle.input_pct == pytest.approx(33.1, abs=0.1)
     assert drained < 1
-    assert profile.device_wait_pct == pytest.approx(1.6, abs=0.1)
-    assert profile.kernels_per_launch == 1
-
-
-def test_communication_and_tensor_cores(recorded):
-    profile = summarise(recorded / "h100_ddp8_nanogpt_compile" / "rank0.json.gz", "t")
-    assert profile.communication_pct == pytest.approx(25.6, abs=0.1)
-    assert profile.exposed_communication_pct == pytest.approx(22.3, abs=0.1)
-    assert profile.compute_pct == pytest.approx(69.9, abs=0.1)
-    assert profile.exposed_copy_pct == pytest.approx(0.8, abs=0.1)
-    assert profile.tensor_core_pct == pytest.approx(54.2, abs=0.1)
-    assert profile.tensor_core_unknown_pct == pytest.approx(39.6, abs=0.1)
-    assert profile.sm_efficiency_computing_pct == pytest.approx(97.0, abs=0.1)
-    assert profile.short_kernel_pct == pytest.approx(3.5, abs=0.1)
-    assert profile.losses == ""
-
-
-def test_what_is_missing_has_a_reason(recorded, expected):
-    skipped = {"trace", "num_steps", "operators", "kernels", "losses", "unavailable"}
-    for name in expected["traces"]:
-        profile = summarise(recorded / name, name)
-        for field in set(profile.__struct_fields__) - skipped:
-            assert (getattr(profile, field) is None) == (field in profile.unavailable), field
+    check(idle, input_pct=33.1)
+    check(profile, device_wait_pct=1.6, kernels_per_launch=1)
 
 
 def launch(ts, correlation, dur=5, name="cudaLaunchKernel"):

@@ -1,7 +1,5 @@
 """The memory of the machine: torch's caching allocator with a capacity and pools of graphs."""
 
-from __future__ import annotations
-
 import torch
 
 MIB = 2**20
@@ -12,45 +10,35 @@ BLOCK_BYTES, SEGMENT_BYTES = 512, 2 * MIB
 class Allocator:
     """What one process holds of a device.
 
-    Args:
-        capacity_bytes: of the device.
-
     Attributes:
         other_bytes: what other processes and this one's context hold.
         pool_bytes: of the private pools of captured graphs, which no emptied cache gives back.
         limit_bytes: what torch was told that this process may reserve.
     """
 
-    def __init__(self, capacity_bytes: int) -> None:
+    def __init__(self, capacity_bytes):
         self.capacity_bytes = capacity_bytes
         self.other_bytes = 0
-        self.pool_bytes: dict[object, int] = {}
-        self._blocks: dict[int, int] = {}
+        self.pool_bytes = {}
+        self._blocks = {}
         self._next_block = 0
         self.forget()
 
-    def forget(self) -> None:
+    def forget(self):
         """The process is over: nothing is held."""
         self._blocks.clear()
         self.pool_bytes.clear()
-        self.limit_bytes: int | None = None
+        self.limit_bytes = None
         self.allocated_bytes = self.reserved_bytes = self.num_retries = self.num_ooms = 0
         self.reset_peaks()
 
     @property
-    def free_bytes(self) -> int:
+    def free_bytes(self):
         """What nobody holds."""
         return max(0, self.capacity_bytes - self.other_bytes - self.reserved_bytes)
 
-    def allocate(self, num_bytes: int) -> int:
-        """A block of the caching allocator; freed blocks stay reserved.
-
-        Returns:
-            Its number, for `free`.
-
-        Raises:
-            torch.OutOfMemoryError: even without what is cached there is no room.
-        """
+    def allocate(self, num_bytes):
+        """A block of the caching allocator, by its number; freed blocks stay reserved."""
         size = -(-num_bytes // BLOCK_BYTES) * BLOCK_BYTES
         self._reserve(self.allocated_bytes + size - self._shared_bytes, size)
         self.allocated_bytes += size
@@ -59,22 +47,18 @@ class Allocator:
         self._blocks[self._next_block] = size
         return self._next_block
 
-    def capture(self, key: object, num_bytes: int) -> None:
-        """A graph is captured: its pool stays reserved for as long as the process lives.
-
-        Raises:
-            torch.OutOfMemoryError: even without what is cached there is no room.
-        """
+    def capture(self, key, num_bytes):
+        """A graph is captured: its pool stays reserved for as long as the process lives."""
         if key not in self.pool_bytes:
             self._reserve(num_bytes, num_bytes)
             self.pool_bytes[key] = -(-num_bytes // SEGMENT_BYTES) * SEGMENT_BYTES
 
     @property
-    def _shared_bytes(self) -> int:
+    def _shared_bytes(self):
         """What is reserved outside the pools of graphs."""
         return self.reserved_bytes - sum(self.pool_bytes.values())
 
-    def _reserve(self, missing: int, wanted: int) -> None:
+    def _reserve(self, missing, wanted):
         if missing <= 0:
             return
         segment = -(-missing // SEGMENT_BYTES) * SEGMENT_BYTES
@@ -86,7 +70,7 @@ class Allocator:
         self.reserved_bytes += segment
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
 
-    def _refusal(self, wanted: int) -> str:
+    def _refusal(self, wanted):
         """The words of c10/cuda/CUDACachingAllocator.cpp."""
         pools = sum(self.pool_bytes.values())
         allowed = "" if self.limit_bytes is None else f" {_size(self.limit_bytes)} allowed;"
@@ -102,7 +86,7 @@ class Allocator:
             "PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
         )
 
-    def segments(self) -> list[dict[str, object]]:
+    def segments(self):
         """As `torch.cuda.memory_snapshot()`: who owns what is reserved."""
         pools = [{"segment_pool_id": (0, 0), "total_size": self._shared_bytes}]
         pools += [
@@ -111,22 +95,20 @@ class Allocator:
         ]
         return [{"device": 0, **pool} for pool in pools]
 
-    def free(self, block: int) -> None:
-        """Gives a block back to the allocator's cache."""
+    def free(self, block):
         self.allocated_bytes -= self._blocks.pop(block)
 
-    def empty_cache(self) -> None:
+    def empty_cache(self):
         """What is reserved and not allocated goes back to the device, pools of graphs apart."""
         self.reserved_bytes = -(-self.allocated_bytes // SEGMENT_BYTES) * SEGMENT_BYTES
         self.reserved_bytes += sum(self.pool_bytes.values())
 
-    def reset_peaks(self) -> None:
-        """Peaks begin anew."""
+    def reset_peaks(self):
         self.peak_allocated_bytes = self.allocated_bytes
         self.peak_reserved_bytes = self.reserved_bytes
 
 
-def _size(num_bytes: int) -> str:
+def _size(num_bytes):
     """As torch formats sizes."""
     if num_bytes >= 2**30:
         return f"{num_bytes / 2**30:.2f} GiB"

@@ -1,7 +1,5 @@
 """The stand-in for NVML, which the virtual GPU drives; whole runs on it in an empty folder."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

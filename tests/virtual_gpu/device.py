@@ -1,13 +1,9 @@
 """The machine: host and device advance on one virtual clock; nothing sleeps, nothing is random."""
 
-from __future__ import annotations
-
 from collections import deque
-from collections.abc import Callable
 
 from .allocator import Allocator
 from .supply import Supply
-from .tape import Tape
 
 MS = 1_000_000
 
@@ -15,27 +11,26 @@ MS = 1_000_000
 class Clock:
     """Time of the host, in nanoseconds; it passes only where somebody lets it pass."""
 
-    def __init__(self, now_ns: int = 1) -> None:
+    def __init__(self, now_ns=1):
         self.now_ns = now_ns
-        self._due: dict[Callable[[], object], tuple[int, int]] = {}
+        self._due = {}
 
-    def __call__(self) -> int:
+    def __call__(self):
         return self.now_ns
 
-    def every(self, period_s: float, act: Callable[[], object]) -> None:
-        """Somebody beside the script, a thread for example, acts now and each period from now."""
+    def every(self, period_s, act):
+        """A thread beside the script, for example, acts now and each period from now."""
         self._due[act] = (self.now_ns, round(1e9 * period_s))
         self.reach(self.now_ns)
 
-    def forget(self, act: Callable[[], object]) -> None:
-        """It acts no more."""
+    def forget(self, act):
         self._due.pop(act, None)
 
-    def pass_ms(self, ms: float) -> None:
+    def pass_ms(self, ms):
         """The host computes or sleeps."""
         self.reach(self.now_ns + round(ms * MS))
 
-    def reach(self, then_ns: int) -> None:
+    def reach(self, then_ns):
         """The host waits until then."""
         while self._due:
             act, (due_ns, period_ns) = min(self._due.items(), key=lambda item: item[1][0])
@@ -50,53 +45,44 @@ class Clock:
 class Stream:
     """Work in order; `tail_ns` is when the last of it will be done."""
 
-    def __init__(self, gpu: VirtualGpu) -> None:
+    def __init__(self, gpu):
         self.gpu = gpu
         self.tail_ns = 0
 
-    def wait_event(self, event: Event) -> None:
-        """What follows in this stream starts after the event's work."""
+    def wait_event(self, event):
         if event.time_ns is not None:
             self.tail_ns = max(self.tail_ns, event.time_ns)
 
-    def wait_stream(self, other: Stream) -> None:
-        """What follows in this stream starts after all that is queued in the other one."""
+    def wait_stream(self, other):
         self.tail_ns = max(self.tail_ns, other.tail_ns)
 
-    def synchronize(self) -> None:
-        """The host waits for this stream."""
+    def synchronize(self):
         self.gpu.clock.reach(self.tail_ns)
 
 
 class Event:
     """A point in a stream that the device passes in its own time."""
 
-    def __init__(self, gpu: VirtualGpu, enable_timing: bool = False) -> None:
+    def __init__(self, gpu, enable_timing=False):
         self.gpu = gpu
-        self.time_ns: int | None = None
+        self.time_ns = None
         self._timing = enable_timing
 
-    def record(self, stream: Stream | None = None) -> None:
+    def record(self, stream=None):
         """The point is after all that is queued in the stream; it takes a place in the queue."""
         stream = stream or self.gpu.current_stream
         self.gpu.num_events += 1
         self.time_ns = self.gpu.launch(0.0, stream=stream)
 
-    def query(self) -> bool:
-        """Whether the device has passed it; nobody waits."""
+    def query(self):
         return self.time_ns is None or self.gpu.clock.now_ns >= self.time_ns
 
-    def synchronize(self) -> None:
-        """The host waits until the device has passed it."""
+    def synchronize(self):
         if self.time_ns is not None:
             self.gpu.clock.reach(self.time_ns)
 
-    def elapsed_time(self, end: Event) -> float:
-        """Milliseconds from this event to `end`, as torch gives them.
-
-        Raises:
-            RuntimeError: an event was made without timing, not recorded, or not passed.
-        """
+    def elapsed_time(self, end):
+        """Milliseconds from this event to `end`; refused as torch refuses them."""
         if not (self._timing and end._timing):
             raise RuntimeError("Both events must be created with argument 'enable_timing=True'.")
         if self.time_ns is None or end.time_ns is None:
@@ -109,7 +95,7 @@ class Event:
 class Graph:
     """Kernels that were captured once and are launched together: one place in the queue."""
 
-    def __init__(self, durations_ms: list[float]) -> None:
+    def __init__(self, durations_ms):
         self.duration_ms = sum(durations_ms)
 
 
@@ -132,19 +118,13 @@ class VirtualGpu(Allocator):
     """
 
     def __init__(
-        self,
-        clock: Clock | None = None,
-        *,
-        depth: int = 1024,
-        launch_us: float = 0.0,
-        capacity_bytes: int = 16 * 2**30,
-        supply: Supply | None = None,
-    ) -> None:
+        self, clock=None, *, depth=1024, launch_us=0.0, capacity_bytes=16 * 2**30, supply=None
+    ):
         super().__init__(capacity_bytes)
         self.clock = clock or Clock()
         self.depth, self.launch_us = depth, launch_us
         self.supply = supply or Supply()
-        self.tape: Tape | None = None
+        self.tape = None
         self.default_stream = Stream(self)
         self.current_stream = self.default_stream
         self.streams = [self.default_stream]
@@ -152,29 +132,21 @@ class VirtualGpu(Allocator):
         self.busy_ns = self.num_waits = self.num_events = self.num_launches = 0
         self.has_neighbour = False
         self._engine_ns = self._copies_ns = 0
-        self._queue: deque[int] = deque()
+        self._queue = deque()
 
-    # work --------------------------------------------------------------------------------------
-
-    def stream(self) -> Stream:
+    def stream(self):
         """Another stream; kernels of all streams share one engine."""
         self.streams.append(Stream(self))
         return self.streams[-1]
 
-    def event(self, enable_timing: bool = False) -> Event:
-        """As `torch.cuda.Event(enable_timing=...)`."""
+    def event(self, enable_timing=False):
         return Event(self, enable_timing)
 
-    def launch(
-        self, duration_ms: float, *, stream: Stream | None = None, watts: float | None = None
-    ) -> int:
-        """Queues a kernel and goes on; waits only for a place in the queue.
+    def launch(self, duration_ms, *, stream=None, watts=None):
+        """Queues a kernel and goes on, waiting only for a place in the queue; when it will be done.
 
         Args:
             watts: that the device takes meanwhile; what its supply says by default.
-
-        Returns:
-            When it will be done.
         """
         stream = stream or self.current_stream
         began_ns = self._place()
@@ -194,14 +166,11 @@ class VirtualGpu(Allocator):
                 self.tape.kernel(began_ns, self.clock.now_ns, start, end)
         return end
 
-    def copy(self, duration_ms: float, num_bytes: int = 0, *, wait: bool = False) -> int:
-        """Queues a copy to the device, which an engine of its own makes.
+    def copy(self, duration_ms, num_bytes=0, *, wait=False):
+        """Queues a copy to the device, which an engine of its own makes; when it will be done.
 
         Args:
             wait: for its end, as copies from pageable memory do.
-
-        Returns:
-            When it will be done.
         """
         stream = self.current_stream
         began_ns = self._place()
@@ -214,28 +183,27 @@ class VirtualGpu(Allocator):
             self.tape.copy(began_ns, self.clock.now_ns, start, end, num_bytes)
         return end
 
-    def replay(self, graph: Graph) -> int:
+    def replay(self, graph):
         """Queues all kernels of a graph with one launch."""
         return self.launch(graph.duration_ms)
 
-    def item(self) -> None:
+    def item(self):
         """The host reads a number: it waits for all that is queued in the current stream."""
-        self.num_waits += 1
-        began_ns = self.clock.now_ns
-        self.current_stream.synchronize()
-        if self.tape is not None:
-            self.tape.wait(began_ns, self.clock.now_ns)
+        self._wait([self.current_stream])
 
-    def synchronize(self) -> None:
+    def synchronize(self):
         """The host waits for all streams."""
+        self._wait(self.streams)
+
+    def _wait(self, streams):
         self.num_waits += 1
         began_ns = self.clock.now_ns
-        for stream in self.streams:
+        for stream in streams:
             stream.synchronize()
         if self.tape is not None:
             self.tape.wait(began_ns, self.clock.now_ns)
 
-    def _place(self) -> int:
+    def _place(self):
         """Costs the host a launch, and the wait for a place; returns when the call began."""
         clock, queue = self.clock, self._queue
         began_ns = clock.now_ns
@@ -246,7 +214,7 @@ class VirtualGpu(Allocator):
             clock.reach(queue.popleft())
         return began_ns
 
-    def new_process(self) -> None:
+    def new_process(self):
         """The process ends and another one begins: nothing is queued, nothing is held."""
         for stream in self.streams:
             stream.tail_ns = 0

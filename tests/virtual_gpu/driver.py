@@ -1,20 +1,16 @@
 """The virtual GPU as NVML tells of it: the real `pynvml` and sampler over the stand-in library."""
 
-from __future__ import annotations
-
 import os
-from typing import Any
 
 from batchadvisor.probes.nvml.sampler import NvmlSampler
 
 from .allocator import MIB
-from .device import Clock, VirtualGpu
 
 
-def drive(stub: Any, gpu: VirtualGpu, index: int = 0) -> None:
+def drive(stub, gpu, index=0):
     """From now on the stand-in answers what the machine is at the moment of the question."""
 
-    def tell() -> None:
+    def tell():
         now_ns, supply = gpu.clock.now_ns, gpu.supply
         phase = supply.phase(now_ns)
         own_bytes = gpu.reserved_bytes
@@ -36,21 +32,21 @@ def drive(stub: Any, gpu: VirtualGpu, index: int = 0) -> None:
     stub.refresh(tell)
 
 
-def sampler_on(clock: Clock) -> type[NvmlSampler]:
+def sampler_on(clock):
     """The real sampler on the virtual clock: what its thread does is done as that time passes."""
 
     class Sampler(NvmlSampler):
-        def __init__(self, gpu: str | int, pids: Any = None, **options: Any) -> None:
+        def __init__(self, gpu, pids=None, **options):
             super().__init__(gpu, pids, clock=lambda: clock() / 1e9, **options)
 
-        def _begin_sampling(self) -> None:
+        def _begin_sampling(self):
             self._slow_due_s = self._clock()
             clock.every(self._period_s, self._turn)
 
-        def _end_sampling(self) -> None:
+        def _end_sampling(self):
             clock.forget(self._turn)
 
-        def _turn(self) -> None:
+        def _turn(self):
             self._sample(self._clock())
 
     return Sampler

@@ -2,20 +2,11 @@
 
 What stands in is the thin edge: the process of the script, `torch.cuda`, the profiler, the kernel's
 counters of this process, the clock.
-
-PyTorch's own out-of-tree accelerator (`torch_openreg`) does not serve: it is neither in the wheel
-nor published as a package, only in PyTorch's repository; its kernels run on the CPU in real time.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import msgspec
-import pytest
 import torch
 from batchadvisor.probes.devices.gpus_in_use import MemoryLimit
 from batchadvisor.probes.doors.protocols import FoundLoop
@@ -28,20 +19,19 @@ from batchadvisor.probes.windows.step_evidence import Reading
 from batchadvisor.probes.windows.window import Window
 from batchadvisor.probes.worker import trial_task
 from batchadvisor.probes.worker.trial_runner import TrialRunner
-from batchadvisor.records import Goal, Profile, RunRecord, Trial
+from batchadvisor.records import Goal, Profile
 from batchadvisor.reports.terminal.progress import NullDisplay
 from batchadvisor.session import run as running
 from batchadvisor.session.recording.store import RunStore
-from batchadvisor.session.run import Run, RunResult
+from batchadvisor.session.run import Run
 from batchadvisor.session.setup import first_record
 from batchadvisor.session.setup.options import RunOptions
 from batchadvisor.session.workers import gpu_watch as counting
 from batchadvisor.session.workers.worker_pool import WorkerPool
 
 from ..on_paper import discovery_of, loader_of
-from .device import VirtualGpu
 from .driver import drive, sampler_on
-from .script import Loop, Script
+from .script import Loop
 from .tape import Tape
 from .torch_cuda import install
 
@@ -57,13 +47,13 @@ class Parked(BaseException):
 class Line:
     """Both ends of the pipe; what goes through it is encoded as between two processes."""
 
-    def __init__(self, on_progress: Callable[[Progress], None]) -> None:
-        self.orders: list[bytes] = []
-        self.found: Found | None = None
-        self.result: Result | None = None
+    def __init__(self, on_progress):
+        self.orders = []
+        self.found = None
+        self.result = None
         self._on_progress = on_progress
 
-    def send(self, message: Any) -> None:
+    def send(self, message):
         message = msgspec.json.decode(msgspec.json.encode(message), type=type(message))
         if isinstance(message, Progress):
             self._on_progress(message)
@@ -72,7 +62,7 @@ class Line:
         elif isinstance(message, Result):
             self.result = message
 
-    def receive_line(self) -> bytes:
+    def receive_line(self):
         if not self.orders:
             raise Parked
         decode_to_worker(self.orders[0])
@@ -82,59 +72,59 @@ class Line:
 class Door:
     """The door to the planted loop, which makes steps of its present size."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size):
         self.size = size
 
-    def report_to(self, listener: Any) -> None:
+    def report_to(self, listener):
         pass
 
-    def ask(self, batch_size: int) -> None:
+    def ask(self, batch_size):
         self.size = batch_size
 
     resize = ask
 
     meter = None
 
-    def inputs(self) -> None:
+    def inputs(self):
         return None
 
-    def parameters(self) -> list[torch.Tensor]:
+    def parameters(self):
         return []
 
-    def replace_batches(self, substitute: Any) -> bool:
+    def replace_batches(self, substitute):
         return False
 
 
 class Profiler:
     """Stands in for torch.profiler: the trace is what the machine takes down."""
 
-    def __init__(self, gpu: VirtualGpu, blocks: int, path: Path, folder: Path, schedule: Any):
+    def __init__(self, gpu, blocks, path, folder, schedule):
         self._gpu, self._path, self._folder = gpu, path, folder
         self._before, self._active = sum(schedule[:2]), schedule[2]
         self._tape = Tape(blocks)
         self._num_steps = 0
 
-    def start(self) -> None:
+    def start(self):
         self._gpu.clock.pass_ms(800)  # the first start of CUPTI
         self._gpu.tape = self._tape  # warm-up steps are taken down and left out
         self._mark()
 
-    def step(self) -> bool:
+    def step(self):
         self._num_steps += 1
         self._mark()
         return self._num_steps == self._before + self._active
 
-    def finish(self) -> Profile:
+    def finish(self):
         self._gpu.synchronize()
         self.abandon()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._tape.write(self._path)
         return Profile(trace=str(self._path.relative_to(self._folder)), num_steps=self._active)
 
-    def abandon(self) -> None:
+    def abandon(self):
         self._gpu.tape = None
 
-    def _mark(self) -> None:
+    def _mark(self):
         if self._num_steps >= self._before:
             last = self._num_steps == self._before + self._active
             self._tape.step(self._gpu.clock.now_ns, last=last)
@@ -143,26 +133,26 @@ class Profiler:
 class Evidence:
     """The kernel's counters of this process: the virtual host is disturbed by nobody."""
 
-    def __init__(self, **_: Any) -> None:
-        self.unavailable: dict[str, str] = {}
+    def __init__(self, **_):
+        self.unavailable = {}
 
-    def renew(self) -> None:
+    def renew(self):
         pass
 
-    def read(self) -> Reading:
+    def read(self):
         return Reading({1: 0}, 0.0, None, 0, 0.0, 0.0, 0)
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
 class Quiet:
     """Nothing happens around a trial."""
 
-    def __init__(self, _: int) -> None:
+    def __init__(self, _):
         pass
 
-    def causes(self, _: Any) -> tuple[()]:
+    def causes(self, _):
         return ()
 
 
@@ -178,20 +168,20 @@ class Worker:
     versions = None
     distribution = None
 
-    def __init__(self, machine: Machine, order: Any, on_progress: Callable[[Progress], None]):
+    def __init__(self, machine, order, on_progress):
         self.order = order
         self.pid = os.getpid()
-        self.files: list[Any] = []
+        self.files = []
         self._machine = machine
         self._line = Line(on_progress)
-        self._loop: Loop | None = None
+        self._loop = None
         self._door = Door(machine.script.native)
         self._runner = TrialRunner(self._line, order, self._door, touched=tuple)  # type: ignore[arg-type]
-        self._hold: Callable[[], None] = lambda: None
+        self._hold = lambda: None
         if order.memory_limit_bytes is not None:
             self._hold = MemoryLimit(order.memory_limit_bytes).hold
 
-    def discover(self, _until_s: float | None = None) -> Any:
+    def discover(self, _until_s=None):
         """Three steps of the script's own size, or smaller ones."""
         machine, clock = self._machine, self._machine.gpu.clock
         script = machine.script
@@ -221,16 +211,13 @@ class Worker:
         return self._line.found.discovery, self._line.found.device
 
     @property
-    def in_use(self) -> tuple[Any, ...]:
-        """The GPUs of the process, as it told them."""
+    def in_use(self):
         return () if self._line.found is None else self._line.found.in_use
 
-    def takes(self, kind: Any) -> bool:
-        """Trials alone."""
+    def takes(self, kind):
         return kind is RunTrial
 
-    def ask(self, order: Any, until_s: float | None = None) -> Result:
-        """One trial."""
+    def ask(self, order, until_s=None):
         del until_s
         self._line.orders.append(msgspec.json.encode(order))
         self._line.result = None
@@ -241,7 +228,7 @@ class Worker:
         assert self._line.result is not None
         return self._line.result
 
-    def _trial(self) -> None:
+    def _trial(self):
         loop, machine = self._loop, self._machine
         assert loop is not None
         self._runner.next_task()
@@ -253,25 +240,19 @@ class Worker:
             loop.step(size)
             self._runner.boundary()
 
-    def _gone(self, error: RuntimeError) -> Exception:
-        short = memory_is_short()
-        return over(
-            Raised(
-                kind=type(error).__name__,
-                text=str(error),
-                traceback="",
-                out_of_memory=is_out_of_memory(error, short=short),
-            )
-        )
+    def _gone(self, error):
+        refused = is_out_of_memory(error, short=memory_is_short())
+        kind = type(error).__name__
+        return over(Raised(kind=kind, text=str(error), traceback="", out_of_memory=refused))
 
-    def was_stopped(self) -> bool:
+    def was_stopped(self):
         return False
 
-    def end(self) -> None:
+    def end(self):
         self._machine.gpu.new_process()
 
     @staticmethod
-    def _until_parked(act: Callable[[], None]) -> None:
+    def _until_parked(act):
         try:
             act()
         except Parked:
@@ -285,16 +266,7 @@ class Machine:
         at: what happens around the script, by second of the virtual clock, once each.
     """
 
-    def __init__(
-        self,
-        gpu: VirtualGpu,
-        script: Script,
-        patch: pytest.MonkeyPatch,
-        stub: Any,
-        *,
-        uuid: str = UUID,
-        at: dict[float, Callable[[VirtualGpu], None]] | None = None,
-    ) -> None:
+    def __init__(self, gpu, script, patch, stub, *, uuid=UUID, at=None):
         self.gpu, self.script = gpu, script
         self._at = dict(sorted((at or {}).items()))
         install(gpu, patch, uuid=uuid)
@@ -309,17 +281,13 @@ class Machine:
         patch.setattr(first_record, "EventStore", Store)
         patch.setattr(os, "fsync", lambda _: None)
 
-    def before_step(self) -> None:
+    def before_step(self):
         """What was planted for a time that has come."""
         while self._at and next(iter(self._at)) * 1e9 <= self.gpu.clock.now_ns:
             self._at.pop(next(iter(self._at)))(self.gpu)
 
-    def run(self, folder: Path, *, limit_bytes: int | None = None, **goal: Any) -> RunResult:
-        """A whole run of the script.
-
-        Args:
-            limit_bytes: as `--memory-limit`.
-        """
+    def run(self, folder, *, limit_bytes=None, **goal):
+        """A whole run of the script, with a limit as of `--memory-limit`."""
         (folder / "train.py").write_text("")
         options = RunOptions(
             script=str(folder / "train.py"),
@@ -330,27 +298,25 @@ class Machine:
         with Run(options, NullDisplay()) as run:
             return run.search()
 
-    def _profiler(
-        self, path: Path, folder: Path, _: str, schedule: Any, *, with_stack: bool
-    ) -> Profiler:
+    def _profiler(self, path, folder, _, schedule, *, with_stack):
         return Profiler(self.gpu, self.script.blocks, path, folder, schedule)
 
-    def _workers(self, options: Any, **known: Any) -> WorkerPool:
+    def _workers(self, options, **known):
         machine = self
 
         class VirtualWorkers(WorkerPool):
             may_stand_by = False
 
-            def spawn(self, **changes: Any) -> Any:
+            def spawn(self, **changes):
                 number = self._writer.record.num_workers_started
                 self._writer.change(num_workers_started=number + 1)
-                worker: Any = Worker(machine, self._order(number, **changes), self._on_progress)
+                worker = Worker(machine, self._order(number, **changes), self._on_progress)
                 self.current = worker
                 return worker
 
         return VirtualWorkers(options, **known)
 
 
-def timed(record: RunRecord) -> list[Trial]:
+def timed(record):
     """Trials that timed one size."""
     return [trial for trial in record.trials if trial.ran and trial.step_s is not None]

@@ -1,14 +1,12 @@
 """Training scripts with planted truths, and what a bare timed loop finds about them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from .allocator import MIB
-from .device import Graph, VirtualGpu
+from .device import Graph
 
 NUM_BARE_STEPS = 60
 
@@ -48,12 +46,12 @@ class Script:
     jump: tuple[int, int] = (0, 0)
     refusal: str = ""
 
-    def step_bytes(self, size: int) -> int:
+    def step_bytes(self, size):
         """What a step holds besides the model."""
         size_jump, jump_bytes = self.jump
         return size * self.sample_bytes + (jump_bytes if size >= size_jump else 0)
 
-    def largest(self, room_bytes: float) -> int:
+    def largest(self, room_bytes):
         """The largest size that a process alone could run in so much memory."""
         room_bytes -= self.fixed_bytes
         top = int(room_bytes // self.sample_bytes)
@@ -61,19 +59,15 @@ class Script:
 
 
 class Loop:
-    """The script in a process: it fetches, then it steps.
+    """The script in a process: it fetches, then it steps."""
 
-    Raises:
-        torch.OutOfMemoryError: the model does not fit.
-    """
-
-    def __init__(self, script: Script, gpu: VirtualGpu) -> None:
+    def __init__(self, script, gpu):
         self.script, self.gpu = script, gpu
         self._num_steps = 0
         gpu.new_process()
         gpu.allocate(script.fixed_bytes)
 
-    def fetch(self, size: int) -> float:
+    def fetch(self, size):
         """The loader's turn; seconds that it took."""
         clock, script = self.gpu.clock, self.script
         began_ns = clock.now_ns
@@ -82,12 +76,8 @@ class Loop:
             self.gpu.tape.fetch(began_ns, clock.now_ns)
         return (clock.now_ns - began_ns) / 1e9
 
-    def step(self, size: int) -> None:
-        """Forward, backward, optimizer: all of it queued.
-
-        Raises:
-            RuntimeError: no memory for it.
-        """
+    def step(self, size):
+        """Forward, backward, optimizer: all of it queued."""
         gpu, script = self.gpu, self.script
         block, refused = None, False
         try:
@@ -111,7 +101,7 @@ class Loop:
         if block is not None:
             gpu.free(block)
 
-    def _queue(self, size: int) -> None:
+    def _queue(self, size):
         gpu, script = self.gpu, self.script
         device_ms, host_ms = script.device_ms(size), script.host_ms(size)
         if script.graph:
@@ -122,7 +112,7 @@ class Loop:
             self._compute(host_ms / script.kernels)
             gpu.launch(device_ms / script.kernels, watts=script.watts(size))
 
-    def _compute(self, ms: float) -> None:
+    def _compute(self, ms):
         clock = self.gpu.clock
         began_ns = clock.now_ns
         clock.pass_ms(ms)
@@ -132,35 +122,28 @@ class Loop:
 
 @dataclass(frozen=True)
 class Truth:
-    """What a machine counts about a bare loop.
-
-    Attributes:
-        step_s: device seconds from step to step.
-        watts: mean power.
-    """
+    """What a machine counts about a bare loop: device seconds from step to step, mean power."""
 
     size: int
     step_s: float
     watts: float
 
     @property
-    def samples_per_s(self) -> float:
-        """Of the bare loop."""
+    def samples_per_s(self):
         return self.size / self.step_s
 
     @property
-    def samples_per_joule(self) -> float:
-        """Of the bare loop."""
+    def samples_per_joule(self):
         return self.samples_per_s / self.watts
 
 
-def truth_of(script: Script, gpu: VirtualGpu, size: int) -> Truth:
+def truth_of(script, gpu, size):
     """A bare loop at one size on a machine of its own; nothing of this project runs in it."""
     loop = Loop(script, gpu)
     every = script.item_every or 1
     num_steps = -(-NUM_BARE_STEPS // every) * every
 
-    def steps() -> int:
+    def steps():
         for _ in range(num_steps):
             loop.fetch(size)
             loop.step(size)

@@ -1,10 +1,6 @@
 """What host and device do, taken down and written as torch.profiler writes a trace of a GPU."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 HOST, MAIN, STREAM = 100, 1, 7
 PROPERTIES = {
@@ -15,49 +11,43 @@ PROPERTIES = {
 
 
 class Tape:
-    """The events of a trace.
+    """The events of a trace; each kernel has so many blocks for 100 multiprocessors."""
 
-    Args:
-        blocks: of each kernel's grid; the device has 100 multiprocessors.
-    """
-
-    def __init__(self, blocks: int = 400) -> None:
+    def __init__(self, blocks=400):
         self._blocks = blocks
-        self._events: list[dict[str, Any]] = []
+        self._events = []
         self._num_steps = 0
         self._began_ns = 0
-        self._step_ns: int | None = None
+        self._step_ns = None
         self._correlation = 0
 
-    def kernel(self, call_ns: int, returned_ns: int, start_ns: int, end_ns: int) -> None:
+    def kernel(self, call_ns, returned_ns, start_ns, end_ns):
         """A kernel, and the call that launched it."""
         self._call("cudaLaunchKernel", call_ns, returned_ns)
         shape = {"registers per thread": 32, "shared memory": 0, "block": [256, 1, 1]}
         blocks = {"grid": [self._blocks, 1, 1], "blocks per SM": self._blocks / 100}
         self._work("kernel", "gemm_kernel", start_ns, end_ns, **shape, **blocks)
 
-    def copy(
-        self, call_ns: int, returned_ns: int, start_ns: int, end_ns: int, num_bytes: int
-    ) -> None:
+    def copy(self, call_ns, returned_ns, start_ns, end_ns, size):
         """A copy, and the call that asked for it."""
         self._call("cudaMemcpyAsync", call_ns, returned_ns)
         name = "Memcpy HtoD (Pinned -> Device)"
-        self._work("gpu_memcpy", name, start_ns, end_ns, bytes=num_bytes)
+        self._work("gpu_memcpy", name, start_ns, end_ns, bytes=size)
 
-    def wait(self, start_ns: int, end_ns: int) -> None:
+    def wait(self, start_ns, end_ns):
         """The host waits for the device."""
         self._call("cudaStreamSynchronize", start_ns, end_ns)
 
-    def fetch(self, start_ns: int, end_ns: int) -> None:
+    def fetch(self, start_ns, end_ns):
         """The script waits for its loader."""
         name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
         self._span("user_annotation", name, start_ns, end_ns)
 
-    def operator(self, start_ns: int, end_ns: int) -> None:
+    def operator(self, start_ns, end_ns):
         """The host computes: dispatch and Python."""
         self._span("cpu_op", "aten::mm", start_ns, end_ns)
 
-    def step(self, now_ns: int, *, last: bool = False) -> None:
+    def step(self, now_ns, *, last=False):
         """A step of the profiler ends, and but for the last another one begins.
 
         With the first recording begins: what began before is left out, so that kernels of steps
@@ -71,7 +61,7 @@ class Tape:
             self._num_steps += 1
         self._step_ns = None if last else now_ns
 
-    def write(self, path: Path) -> None:
+    def write(self, path):
         """The trace as a file."""
         document = {
             "schemaVersion": 1,
@@ -80,24 +70,15 @@ class Tape:
         }
         path.write_text(json.dumps(document))
 
-    def _call(self, name: str, start_ns: int, end_ns: int) -> None:
+    def _call(self, name, start_ns, end_ns):
         self._correlation += 1
         self._span("cuda_runtime", name, start_ns, end_ns, correlation=self._correlation)
 
-    def _work(self, kind: str, name: str, start_ns: int, end_ns: int, **more: Any) -> None:
+    def _work(self, kind, name, start_ns, end_ns, **more):
         args = {"device": 0, "stream": STREAM, "correlation": self._correlation, **more}
-        self._span(kind, name, start_ns, end_ns, pid=0, tid=STREAM, **args)
+        self._span(kind, name, start_ns, end_ns, 0, **args)
 
-    def _span(
-        self,
-        kind: str,
-        name: str,
-        start_ns: int,
-        end_ns: int,
-        *,
-        pid: int = HOST,
-        tid: int = MAIN,
-        **args: Any,
-    ) -> None:
+    def _span(self, kind, name, start_ns, end_ns, pid=HOST, **args):
+        tid = MAIN if pid == HOST else STREAM
         span = {"ph": "X", "cat": kind, "name": name, "pid": pid, "tid": tid, "args": args}
         self._events.append(span | {"ts": start_ns / 1e3, "dur": (end_ns - start_ns) / 1e3})

@@ -1,7 +1,5 @@
 """Devices that run slower: for heat, which passes; by a cap, which is how they are run; by kind."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from batchadvisor.advisor.advise import advise

@@ -1,7 +1,5 @@
 """Scripts that capture a graph for each size: their pools stay while the process lives."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 import torch

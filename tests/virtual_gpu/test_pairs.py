@@ -4,8 +4,6 @@ A bucket of gradients travels beside the backward pass, on an engine of its own,
 of the pass is done; the optimizer waits for the last one.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from batchadvisor.probes.devices.torch_devices import CudaProbe

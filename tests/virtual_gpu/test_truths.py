@@ -1,17 +1,19 @@
 """Whole runs on planted truths: times, energy, what holds the GPU back, the recommended size."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import pytest
+import torch
+from batchadvisor import ProfilingCallback
 from batchadvisor.advisor.measured.energy import too_short
 from batchadvisor.session.run import TIMED_SHARE
 
+from ..callback.asynchronous import Optimizer
 from .device import VirtualGpu
 from .machine import timed
-from .script import Script, truth_of
+from .script import Loop, Script, truth_of
 from .supply import Supply
+from .torch_cuda import install
 
 EAGER = {"depth": 16}
 """A step of a thousand kernels and a queue of a thousand, in small: a few steps ahead."""
@@ -19,17 +21,13 @@ EAGER = {"depth": 16}
 
 @dataclass(frozen=True)
 class Planted:
-    """A script, its machine, and what must be found out about them."""
+    """A script, its machine, and the verdict: what limits it, what a larger batch does."""
 
     script: Script
     limit: str
     larger_batch: str
     gpu: dict = field(default_factory=lambda: EAGER)
     goal: dict = field(default_factory=dict)
-
-    @property
-    def found(self):
-        return self.limit, self.larger_batch
 
     def machine(self):
         return VirtualGpu(**self.gpu)
@@ -66,35 +64,26 @@ PLANTED = {
         "does not help",
     ),
     "a sync every step": Planted(
-        hardly_faster(item_every=1),
-        "synchronisation",
-        "helps",
-        goal={"max_batch": 64},
+        hardly_faster(item_every=1), "synchronisation", "helps", goal={"max_batch": 64}
     ),
     "a sync every third step": Planted(
         Script(device_ms=lambda size: 10 + size / 8, item_every=3), "saturated", "does not help"
     ),
     "a sync every fourth step, the host hardly faster": Planted(
-        hardly_faster(item_every=4, sample_bytes=2**14),
-        "saturated",
-        "does not help",
+        hardly_faster(item_every=4, sample_bytes=2**14), "saturated", "does not help"
     ),
     "a sync every tenth step": Planted(
         Script(
-            device_ms=lambda size: 18 + size / 512,
-            host_ms=lambda _: 20.0,
-            kernels=2,
-            item_every=10,
-            sample_bytes=2**14,
+            device_ms=lambda size: 18 + size / 512, host_ms=lambda _: 20.0, kernels=2,
+            item_every=10, sample_bytes=2**14,
         ),
-        "saturated",
-        "does not help",
+        "saturated", "does not help",
     ),
     "CUDA graphs": Planted(
         Script(graph=True, sample_bytes=2**20), "saturated", "does not help", {"depth": 1024}
     ),
     "small kernels": Planted(Script(blocks=30), "small kernels", "helps"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -109,7 +98,8 @@ def test_a_whole_run(machine, tmp_path, name):
         truth = truths[trial.batch_size] = planted.truth(trial.batch_size)
         check(trial, truth)
     advice = result.advice
-    assert (advice.verdict.limit, advice.verdict.larger_batch) == planted.found
+    found = advice.verdict.limit, advice.verdict.larger_batch
+    assert found == (planted.limit, planted.larger_batch)
     best = max(truth.samples_per_s for truth in truths.values())
     assert truths[advice.recommended.batch_size].samples_per_s > 0.94 * best
     assert result.record.search_s < 120
@@ -124,6 +114,32 @@ def check(trial, truth):
         assert trial.samples_per_joule == pytest.approx(truth.samples_per_joule, rel=0.05)
     else:
         assert too_short(trial.counters)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_watched_loop(monkeypatch, tmp_path, name):
+    """The callback says what a bare loop says."""
+    planted, size = PLANTED[name], 64
+    gpu = planted.machine()
+    install(gpu, monkeypatch)
+    loop = Loop(planted.script, gpu)
+
+    def batches():
+        for _ in range(300):
+            loop.fetch(size)
+            yield torch.empty(size, 1)
+
+    options = {"quiet": True, "profile": False, "scalars": False, "optimizer": Optimizer()}
+    with ProfilingCallback(tmp_path, **options) as prof:
+        for _ in prof.watch(batches()):
+            loop.step(size)
+            prof.step()
+    (trial,) = prof.record.trials
+    truth = planted.truth(size)
+    assert trial.step_s.median == pytest.approx(truth.step_s, rel=0.02)
+    assert trial.samples_per_s.median == pytest.approx(truth.samples_per_s, rel=0.02)
+    wait_s = planted.script.fetch_ms(size) / 1e3
+    assert trial.input_wait_s.median == pytest.approx(wait_s, rel=0.02, abs=1e-5)
 
 
 def test_no_trial_of_captured_graphs_outlasts_its_limit(machine, tmp_path):

@@ -1,50 +1,35 @@
 """Puts a virtual GPU in the place of `torch.cuda` and of the process's clocks."""
 
-from __future__ import annotations
-
 import time
 from types import SimpleNamespace
-from typing import Any
 
-import pytest
 import torch
-
-from .device import VirtualGpu
 
 NAME = "Virtual GPU"
 
 
-def install(gpu: VirtualGpu, patch: pytest.MonkeyPatch, *, uuid: str | None = None) -> None:
+def install(gpu, patch, *, uuid=None):
     """From now on `torch.cuda` and the host's clocks are the machine's.
 
-    Only what this project asks of torch is there; anything else fails as without a GPU.
-
-    Args:
-        uuid: without its prefix, as torch gives it; `None` where it is not to be known.
+    Only what this project asks of torch is there; anything else fails as without a GPU. The UUID
+    is without its prefix, as torch gives it.
     """
 
-    def stats(*_: Any) -> dict[str, Any]:
-        nested = stats_nested()
+    def stats(*_):
         return {
             "num_alloc_retries": gpu.num_retries,
             "num_ooms": gpu.num_ooms,
-            "allocated_bytes.all.current": nested["allocated_bytes"]["all"]["current"],
-            "reserved_bytes.all.current": nested["reserved_bytes"]["all"]["current"],
+            "allocated_bytes.all.current": gpu.allocated_bytes,
+            "reserved_bytes.all.current": gpu.reserved_bytes,
         }
 
-    def stats_nested(*_: Any) -> dict[str, Any]:
+    def stats_nested(*_):
         return {
             "allocated_bytes": {"all": {"current": gpu.allocated_bytes}},
             "reserved_bytes": {"all": {"current": gpu.reserved_bytes}},
         }
 
-    def mem_get_info(*_: Any) -> tuple[int, int]:
-        return gpu.free_bytes, gpu.capacity_bytes
-
-    def capturing() -> bool:
-        return gpu.capturing
-
-    def limit(share: float, *_: Any) -> None:
+    def limit(share, *_):
         gpu.limit_bytes = int(share * gpu.capacity_bytes)
 
     functions = {
@@ -54,12 +39,12 @@ def install(gpu: VirtualGpu, patch: pytest.MonkeyPatch, *, uuid: str | None = No
         "synchronize": lambda *_: gpu.synchronize(),
         "is_available": lambda: True,
         "is_initialized": lambda: True,
-        "is_current_stream_capturing": capturing,
+        "is_current_stream_capturing": lambda: gpu.capturing,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "memory_stats": stats,
         "memory_stats_as_nested_dict": stats_nested,
-        "mem_get_info": mem_get_info,
+        "mem_get_info": lambda *_: (gpu.free_bytes, gpu.capacity_bytes),
         "memory_allocated": lambda *_: gpu.allocated_bytes,
         "memory_reserved": lambda *_: gpu.reserved_bytes,
         "max_memory_allocated": lambda *_: gpu.peak_allocated_bytes,
