@@ -8,10 +8,10 @@ from batchadvisor.records import NormLayers
 from ..on_paper import discovery_of, loader_of, numbered, record_of, trial_of
 
 
-def findings(*trials, size=64, loader=None, norms=None, check=None, **changes):
+def findings(*trials, size=64, loader=None, norms=None, cores=None, check=None, **changes):
     """The findings for a size, by their rules."""
     discovery = discovery_of(
-        native=64, loader=loader or loader_of(6400), norm_layers=norms or NormLayers()
+        native=64, loader=loader or loader_of(6400), norm_layers=norms or NormLayers(), cores=cores
     )
     record = record_of(numbered(*(trials or (trial_of(64, 0.1),))), discovery=discovery, **changes)
     tail = tail_of(discovery, size)

@@ -6,8 +6,11 @@ from ..on_paper import GIB, trial_of
 STEPS = {4: 0.1, 8: 0.1, 32: 0.16, 64: 0.3048}
 
 
-def search_of(steps=None, peak=lambda size: GIB + size * 10**6):
-    return [trial_of(size, time, peak=peak(size)) for size, time in (steps or STEPS).items()]
+def search_of(steps=None, **changes):
+    return [
+        trial_of(size, time, peak=GIB + size * 10**6, **changes)
+        for size, time in (steps or STEPS).items()
+    ]
 
 
 def confirm(size, step_s, worker=1, **changes):

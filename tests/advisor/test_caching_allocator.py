@@ -1,24 +1,23 @@
-"""What torch's allocator of CUDA memory would reserve for the requests of a step."""
+"""What torch's allocator of CUDA memory would reserve for a step, also with segments that grow."""
 
 import random
 from itertools import pairwise
 
 import pytest
-from batchadvisor.advisor.gpu_memory.caching_allocator import CachingAllocator, NoMemoryError
-from batchadvisor.features.estimate.fit.reserved_memory import fits
+from batchadvisor.advisor.gpu_memory.caching_allocator import (
+    CachingAllocator,
+    NoMemoryError,
+    rounded,
+)
+from batchadvisor.features.estimate.fit.reserved_memory import fits, reserved_bytes
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
 def reserved(*requests, capacity=8 * GIB):
     """Bytes of the segments after these requests; -n gives the n-th back."""
-    allocator, number = CachingAllocator(capacity), 0
-    for request in requests:
-        if request > 0:
-            number += 1
-            allocator.allocate(number, request)
-        else:
-            allocator.free(-request)
+    allocator = CachingAllocator(capacity)
+    allocator.serve(requests)
     return allocator.reserved_bytes
 
 
@@ -38,13 +37,9 @@ def test_the_segment_of_a_first_request(size, segment):
     assert reserved(size) == segment
 
 
-def test_small_requests_share_a_segment():
-    assert reserved(*[MIB] * 2) == 2 * MIB
+def test_small_requests_share_a_segment_of_their_own():
     assert reserved(*[512] * 4096) == 2 * MIB
     assert reserved(*[512] * 4097) == 4 * MIB
-
-
-def test_small_and_large_requests_share_none():
     assert reserved(3 * MIB, MIB) == 22 * MIB
 
 
@@ -103,3 +98,34 @@ def test_any_requests(seed):
     idle = [block for pool in allocator._free for _, _, block in pool]
     assert sum(block.size for block in idle) == allocator.reserved_bytes
     assert all(block.before is None is block.after for block in idle)
+
+
+class TestExpandableSegments:
+    def test_a_segment_grows_by_pages(self):
+        assert reserved_bytes([512], expandable=True) == 2 * MIB
+        assert reserved_bytes([30 * MIB], expandable=True) == 40 * MIB
+        # What is free at the end is part of what comes next.
+        assert reserved_bytes([30 * MIB, 15 * MIB], expandable=True) == 60 * MIB
+        assert reserved_bytes([30 * MIB, -1, 50 * MIB], expandable=True) == 60 * MIB
+
+    def test_growing_tensors_leave_no_holes(self):
+        """Each needs a segment of its own without; with, the same one grows."""
+        requests = []
+        for number in range(1, 11):
+            requests += [40 * number * MIB, -number]
+        assert reserved_bytes(requests) == sum(40 * number for number in range(1, 11)) * MIB
+        assert reserved_bytes(requests, expandable=True) == 400 * MIB
+        assert fits(requests, 400 * MIB, expandable=True)
+        assert not fits(requests, 399 * MIB, expandable=True)
+
+    def test_never_less_than_what_lives(self):
+        draw, live, requests, most = random.Random(0), {}, [], 0
+        for number in range(1, 400):
+            live[number] = draw.choice((512, 70_000, 3 * MIB, 12 * MIB, 33 * MIB))
+            requests.append(live[number])
+            most = max(most, sum(map(rounded, live.values())))
+            if draw.random() < 0.6:
+                gone = draw.choice(sorted(live))
+                requests.append(-gone)
+                del live[gone]
+        assert most <= reserved_bytes(requests, expandable=True) < 1.5 * most

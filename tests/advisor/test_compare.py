@@ -12,10 +12,7 @@ from ..on_paper import discovery_of, exactly, numbered, record_of, trial_of
 def record(rates, *, relative=0.01, num_samples=30, peak=1000, name="A", torch="2.9"):
     trials = (
         trial_of(
-            size,
-            size / rate,
-            peak=peak * size,
-            samples_per_s=exactly(rate, relative, num_samples),
+            size, size / rate, peak=peak * size, samples_per_s=exactly(rate, relative, num_samples)
         )
         for size, rate in rates.items()
     )
@@ -71,18 +68,14 @@ def test_what_one_run_moved_by_is_no_change_between_two(after, change):
 def test_turns_are_a_reading_too(micro_batches):
     step_s = 8 * micro_batches / 100
     turns = Turns(sizes=(8, 16), step_s=((1.25 * step_s, 2 * step_s),) * 12)
-    rate = exactly(100.0, 0.01)
+    shared = {"micro_batches": micro_batches, "samples_per_s": exactly(100.0, 0.01)}
     trials = numbered(
-        trial_of(8, step_s, samples_per_s=rate, micro_batches=micro_batches),
-        trial_of(16, 2 * step_s, samples_per_s=rate, micro_batches=micro_batches),
+        trial_of(8, step_s, **shared),
+        trial_of(16, 2 * step_s, **shared),
         trial_of(16, kind="turns", turns=turns, micro_batches=micro_batches),
     )
     moved = record_of(trials, device=record({}).device)
     assert held(moved, record({8: 100.0})).moved == pytest.approx(1.25)
-
-
-def test_without_a_second_reading_it_is_not_known_what_moves():
-    assert held(record({8: 100.0}), record({8: 100.0})).moved is None
 
 
 def test_it_reads_the_same_from_either_side():
@@ -99,8 +92,8 @@ def test_a_run_does_not_differ_from_itself():
     comparison = held(run, run)
     assert {difference.change for difference in comparison.sizes} == {"cannot tell"}
     assert comparison.differs == ()
-    assert comparison.same_device
-    assert comparison.same_script
+    assert (comparison.same_device, comparison.same_script) == (True, True)
+    assert comparison.moved is None, "without a second reading it is not known"
 
 
 def test_one_value_alone_says_nothing():
@@ -114,38 +107,39 @@ def test_one_value_alone_says_nothing():
 )
 def test_memory_differs_beyond_its_noise(factor, change):
     comparison = held(record({8: 100.0}), record({8: 100.0}, peak=1000 * factor))
-    peak = next(
-        difference for difference in comparison.sizes if difference.quantity == "peak_bytes"
-    )
+    (peak,) = (each for each in comparison.sizes if each.quantity == "peak_bytes")
     assert peak.change == change
 
 
 def test_other_devices_and_versions_are_named():
     comparison = held(record({8: 1.0}), record({8: 1.0}, name="B", torch="2.10"))
-    assert not comparison.same_device
-    assert comparison.same_script
+    assert (comparison.same_device, comparison.same_script) == (False, True)
     assert {row[0] for row in comparison.differs} == {"device", "torch"}
     assert ("torch", "2.9", "2.10") in comparison.differs
 
 
-def test_another_script_is_named_and_other_arguments_are_not_another_script():
-    run = record({8: 1.0})
-    other = msgspec.structs.replace(run, script=ScriptInfo(path="u.py"))
-    assert not held(run, other).same_script
-    tuned = msgspec.structs.replace(run, script=ScriptInfo(path="train.py", arguments=("--amp",)))
-    assert held(run, tuned).same_script
-    assert held(run, tuned).differs == (("script", "train.py", "train.py --amp"),)
+TUNED = ScriptInfo(path="train.py", arguments=("--amp",))
+HERE, THERE, OTHER = (
+    ScriptInfo(path=path, digest=digest)
+    for path, digest in (("a/train.py", "1f"), ("b/copy.py", "1f"), ("b/copy.py", "2e"))
+)
 
 
-def test_the_same_text_is_the_same_script_wherever_it_was():
-    run = record({8: 1.0})
-    here, there, other = (
-        msgspec.structs.replace(run, script=ScriptInfo(path=path, digest=digest))
-        for path, digest in (("a/train.py", "1f"), ("b/copy.py", "1f"), ("b/copy.py", "2e"))
-    )
-    assert held(here, there).same_script
-    assert held(here, there).differs == ()
-    assert not held(here, other).same_script
+@pytest.mark.parametrize(
+    ("before", "after", "same", "differs"),
+    [
+        (ScriptInfo(path="train.py"), ScriptInfo(path="u.py"), False, ("train.py", "u.py")),
+        (ScriptInfo(path="train.py"), TUNED, True, ("train.py", "train.py --amp")),
+        (HERE, THERE, True, ()),
+        (HERE, OTHER, False, ("a/train.py", "b/copy.py")),
+    ],
+    ids=["another path", "other arguments", "the same text elsewhere", "another text"],
+)
+def test_another_script_is_one_of_another_text(before, after, same, differs):
+    first, second = (msgspec.structs.replace(record({8: 1.0}), script=it) for it in (before, after))
+    comparison = held(first, second)
+    assert comparison.same_script is same
+    assert comparison.differs == ((("script", *differs),) if differs else ())
 
 
 def test_sizes_of_one_run_are_listed_and_nothing_is_made_up():
@@ -165,10 +159,8 @@ def with_tokens(rate, each):
         real_per_s=exactly(rate * each, 0.01, 30),
     )
     plain = record({8: rate})
-    (trial,) = plain.trials
-    return msgspec.structs.replace(
-        plain, trials=(msgspec.structs.replace(trial, tokens=tokens),), discovery=discovery_of()
-    )
+    trials = (msgspec.structs.replace(plain.trials[0], tokens=tokens),)
+    return msgspec.structs.replace(plain, trials=trials, discovery=discovery_of())
 
 
 def test_real_tokens_are_compared_beside_samples():
@@ -180,8 +172,4 @@ def test_real_tokens_are_compared_beside_samples():
     assert comparison.tokens.change == "cannot tell"
     (size,) = [each for each in comparison.sizes if each.quantity == "real_tokens_per_s"]
     assert size.before.median == pytest.approx(4000)
-
-
-def test_tokens_that_one_run_does_not_know_are_not_compared():
-    comparison = held(with_tokens(100.0, 40), record({8: 200.0}))
-    assert comparison.tokens is None
+    assert held(with_tokens(100.0, 40), record({8: 200.0})).tokens is None, "one run knows none"

@@ -3,7 +3,6 @@
 import math
 import random
 
-import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.measured.creep import (
@@ -18,7 +17,6 @@ from batchadvisor.records import KeptTensors, MemoryCreep, Observed
 
 from ..on_paper import numbered, record_of, trial_of
 
-RULE = "memory.creep"
 STEADY_RUNS = 1000
 CREEPING_RUNS = 500
 
@@ -106,6 +104,16 @@ def look(num_steps=20, tensors=0, nodes=0, **changes):
     return KeptTensors(num_steps=num_steps, **counts, **changes)
 
 
+LOSSES = look(20, 20, nodes=120, with_graph=True, holder="losses", holder_kind="list")
+TOTAL = look(20, nodes=140, with_graph=True, holder="total", holder_kind="tensor")
+CACHE = look(20, 20, holder="cache", holder_kind="dict")
+
+
+def creep_of(advice):
+    """The finding, `None` where there is none."""
+    return next((found for found in advice.findings if found.rule == "memory.creep"), None)
+
+
 class TestLooks:
     def test_a_tensor_a_step_at_every_size(self):
         keeping = keeping_of([look(20, 20), look(12, 13), look(40, 41)])
@@ -124,64 +132,44 @@ class TestLooks:
     def test_nothing_is_kept(self, looks):
         assert keeping_of(looks) is None
 
-    def test_too_few_steps_cannot_tell(self):
-        assert "too few" in keeping_of([look(14, 14)])
-
-    def test_a_run_names_it_with_the_remedy(self):
-        kept = look(20, 20, nodes=120, with_graph=True, holder="losses", holder_kind="list")
+    @pytest.mark.parametrize(
+        ("kept", "message", "remedy"),
+        [
+            (LOSSES, "each step keeps 1 tensor more", "losses.append(loss.item())"),
+            (TOTAL, "adds 7 nodes to an autograd graph", "total += loss.item()"),
+            (CACHE, "each step keeps 1 tensor more", "bound `cache`"),
+        ],
+    )
+    def test_a_run_names_it_with_the_remedy(self, kept, message, remedy):
         trials = numbered(*(trial_of(size, 0.1, kept=kept) for size in (8, 32)))
-        (finding,) = (f for f in advise(record_of(trials)).findings if f.rule == RULE)
+        finding = creep_of(advise(record_of(trials)))
         assert finding.severity == "warning"
-        assert "each step keeps 1 tensor more" in finding.message
-        assert "`losses`, a list, with the graph" in finding.message
-        assert "losses.append(loss.item())" in finding.remedy
-
-    def test_a_graph_that_grows_in_one_tensor(self):
-        kept = look(20, nodes=140, with_graph=True, holder="total", holder_kind="tensor")
-        trials = numbered(*(trial_of(size, 0.1, kept=kept) for size in (8, 32)))
-        (finding,) = (f for f in advise(record_of(trials)).findings if f.rule == RULE)
-        assert "adds 7 nodes to an autograd graph" in finding.message
-        assert "total += loss.item()" in finding.remedy
-
-    def test_what_holds_no_graph_is_emptied_or_bounded(self):
-        kept = look(20, 20, holder="cache", holder_kind="dict")
-        trials = numbered(*(trial_of(size, 0.1, kept=kept) for size in (8, 32)))
-        (finding,) = (f for f in advise(record_of(trials)).findings if f.rule == RULE)
-        assert "bound `cache`" in finding.remedy
+        assert message in finding.message
+        assert f"`{kept.holder}`" in finding.message
+        assert remedy in finding.remedy
 
     def test_a_run_of_few_steps_says_that_it_cannot_tell(self):
         advice = advise(record_of(numbered(trial_of(8, 0.1, kept=look(14, 14)))))
-        assert RULE not in {finding.rule for finding in advice.findings}
+        assert creep_of(advice) is None
         assert "14 steps are too few" in advice.unavailable["memory_creep"]
 
 
-class TestTrainings:
-    def advice(self, kept=None):
-        creep = MemoryCreep(
-            source="resident memory",
-            first_bytes=10**9,
-            last_bytes=10**9 + 144 * 10**6,
-            num_steps=(NUM_BLOCKS - 1) * BLOCK_STEPS,
-            kept=kept,
-        )
-        record = record_of(
-            numbered(trial_of(8, 0.1, peak=2 * 10**9)),
-            observed=Observed(framework="plain", creep=creep),
-        )
-        return advise(record)
-
-    def test_it_says_how_fast_and_until_when(self):
-        kept = look(32, 32, nodes=200, with_graph=True, holder="losses", holder_kind="list")
-        (finding,) = (f for f in self.advice(kept).findings if f.rule == RULE)
-        assert "rises by 977 KiB a step" in finding.message
-        assert "(estimate)" in finding.message
-        assert "`losses`" in finding.message
-        assert "losses.append(loss.item())" in finding.remedy
-
-    @pytest.mark.parametrize("kept", [None, look(32, 0)])
-    def test_it_says_so_where_no_tensor_explains_it(self, kept):
-        (finding,) = (f for f in self.advice(kept).findings if f.rule == RULE)
-        assert "no tensor of Python's explains it" in finding.message
-
-    def test_records_before_it_read_as_they_did(self):
-        assert msgspec.convert({"framework": "plain"}, Observed).creep is None
+@pytest.mark.parametrize(
+    ("kept", "told"),
+    [(LOSSES, "`losses`"), (None, "no tensor of Python's"), (look(32, 0), "no tensor of Python's")],
+)
+def test_a_training_says_how_fast_until_when_and_what_explains_it(kept, told):
+    creep = MemoryCreep(
+        source="resident memory",
+        first_bytes=10**9,
+        last_bytes=10**9 + 144 * 10**6,
+        num_steps=(NUM_BLOCKS - 1) * BLOCK_STEPS,
+        kept=kept,
+    )
+    trials = numbered(trial_of(8, 0.1, peak=2 * 10**9))
+    observed = Observed(framework="plain", creep=creep)
+    finding = creep_of(advise(record_of(trials, observed=observed)))
+    assert "rises by 977 KiB a step" in finding.message
+    assert "(estimate)" in finding.message
+    assert told in finding.message
+    assert ("losses.append(loss.item())" in finding.remedy) is (kept is LOSSES)

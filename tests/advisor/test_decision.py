@@ -23,10 +23,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ..on_paper import discovery_of, exactly, record_of, trial_of
-from .decisions import DOUBTED, KNEES, OF_THE_OWN_SIZE, RECORDS, STEPS, of, searched
+from .decisions import DOUBTED, KNEES, OF_THE_OWN_SIZE, RECORDS, of
 
 RULES = (*get_args(OfTheGoal), *get_args(OfTheOwnSize), *get_args(OfNothing))
 WITHOUT_A_SIZE = (*get_args(OfNothing), "not compared", "nothing larger")
+RESTS_ON = {
+    "next to the largest": {"other": 512, "numbers": (0.05,)},
+    "next to the fastest": {"other": 512, "numbers": (0.02,)},
+    "loader sets the pace": {"numbers": (pytest.approx(0.4),)},
+    "fastest confirmed": {"other": 64},
+    "fastest usable": {"other": 64},
+    "not compared": {"other": 8, "sizes": (32, 64)},
+    "never delivered": {"other": 8, "numbers": (4,)},
+    "never timed": {"other": 64},
+    "out of memory": {"other": 2},
+    "failed": {"other": 8, "why": "exception on paper"},
+}
+"""What some of the rules go by."""
 
 
 def decided(record):
@@ -38,27 +51,15 @@ class TestRules:
         assert set(RECORDS) == set(RULES)
 
     @pytest.mark.parametrize("rule", RECORDS)
-    def test_it_is_reached(self, rule):
-        decision = decided(RECORDS[rule])
+    def test_it_is_reached_and_the_advice_says_so(self, rule):
+        decision, advice = decided(RECORDS[rule]), advise(RECORDS[rule])
         assert decision.because.rule == rule
         assert (decision.size is None) is (rule in WITHOUT_A_SIZE)
-
-    @pytest.mark.parametrize(
-        ("rule", "rests_on"),
-        [
-            ("next to the largest", {"other": 512, "numbers": (0.05,)}),
-            ("next to the fastest", {"other": 512, "numbers": (0.02,)}),
-            ("fastest confirmed", {"other": 64}),
-            ("fastest usable", {"other": 64}),
-            ("not compared", {"other": 8, "sizes": (32, 64)}),
-            ("never delivered", {"other": 8, "numbers": (4,)}),
-            ("never timed", {"other": 64}),
-            ("out of memory", {"other": 2}),
-            ("failed", {"other": 8, "why": "exception on paper"}),
-        ],
-    )
-    def test_what_it_rests_on(self, rule, rests_on):
-        assert decided(RECORDS[rule]).because == Because(rule, **rests_on)
+        if rule in RESTS_ON:
+            assert decision.because == Because(rule, **RESTS_ON[rule])
+        assert (advice.recommended and advice.recommended.batch_size) == decision.size
+        assert (advice.standing, advice.considered) == (decision.standing, decision.considered)
+        assert advice.against_own == decision.ratio
 
     def test_a_ratio_is_of_sizes_that_were_measured_again(self):
         because = decided(RECORDS["faster again"]).because
@@ -73,10 +74,6 @@ class TestRules:
         reason = advise(DOUBTED).reason
         assert reason.startswith("By the search the smallest size that reaches 95% of the best. ")
         assert reason.count("64") == 1, "one set of figures for the pair"
-        assert reason.endswith("64 is faster (x1.01 to x1.18 the samples per second).")
-
-    def test_the_share_that_the_loader_takes(self):
-        assert decided(RECORDS["loader sets the pace"]).because.numbers == (pytest.approx(0.4),)
 
     def test_the_one_chosen_among_those_asked_for(self):
         because = decided(RECORDS["asked for"]).because
@@ -110,28 +107,20 @@ class TestDecision:
         assert (decision.size, decision.against.size) == (64, 256)
         assert decided(KNEES["within the tolerance"]).against is None
 
-    def test_a_callback_compares_nothing(self):
-        seen = of(*searched(STEPS), observed=Observed(framework="plain", num_steps=90, sizes=()))
-        decision = decided(seen)
+    @pytest.mark.parametrize(
+        "change",
+        [{"observed": Observed(framework="plain", num_steps=90, sizes=())}, {"discovery": None}],
+        ids=["a callback", "no training loop was found"],
+    )
+    def test_nothing_is_compared_without_an_own_size(self, change):
+        decision = decided(msgspec.structs.replace(KNEES["within the tolerance"], **change))
         assert (decision.size, decision.standing) == (32, "own")
         assert (decision.ratio, decision.against) == (None, None)
-
-    def test_without_a_training_loop_that_was_found(self):
-        record = msgspec.structs.replace(KNEES["within the tolerance"], discovery=None)
-        assert (decided(record).size, decided(record).standing) == (32, "own")
 
     @pytest.mark.parametrize("kind", ["throughput", "memory", "energy"])
     def test_another_goal_of_the_same_measurements(self, kind):
         record, goal = DOUBTED, Goal(kind=kind)
         assert choose(Measurements.of(record), goal) == choose(Measurements.of(record, goal), goal)
-
-    @pytest.mark.parametrize("record", [*RECORDS.values(), DOUBTED])
-    def test_the_advice_says_what_was_decided(self, record):
-        advice, decision = advise(record), decided(record)
-        recommended = advice.recommended and advice.recommended.batch_size
-        assert recommended == decision.size
-        assert (advice.standing, advice.considered) == (decision.standing, decision.considered)
-        assert advice.against_own == decision.ratio
 
 
 SIZES = st.integers(1, 4096)
@@ -173,6 +162,14 @@ NAMING = (
 """Rules whose sentences name the other size in any case."""
 
 
+def spread_of_ends(low, median, high):
+    return Spread(low=low, median=median, high=high, num_samples=9, confidence=0.9)
+
+
+def choice_of(size, rate):
+    return Choice(batch_size=size, trial=0, step_s=None, peak_bytes=None, samples_per_s=rate)
+
+
 class TestWords:
     @pytest.mark.parametrize(
         ("mine", "theirs", "said"),
@@ -183,19 +180,7 @@ class TestWords:
     )
     def test_a_ratio_too_wide_for_a_number_has_a_side(self, mine, theirs, said):
         """The largest size that fits may be slower than the script's own."""
-        sizes = [
-            Choice(
-                batch_size=size,
-                trial=0,
-                step_s=None,
-                peak_bytes=None,
-                epoch_s=None,
-                samples_per_s=Spread(
-                    low=low, median=median, high=high, num_samples=9, confidence=0.9
-                ),
-            )
-            for size, (low, median, high) in ((64, mine), (8, theirs))
-        ]
+        sizes = (choice_of(64, spread_of_ends(*mine)), choice_of(8, spread_of_ends(*theirs)))
         text = against_own(*sizes, None, "samples per second")
         assert text.startswith(f"{said} than the script's own 8 (x")
 
@@ -207,13 +192,7 @@ class TestWords:
         measurements = Measurements.of(record_of([trial_of(8, 0.1)]))
         choice = None
         if decision.size is not None:
-            choice = Choice(
-                batch_size=decision.size,
-                trial=0,
-                samples_per_s=exactly(80.0),
-                step_s=None,
-                peak_bytes=None,
-            )
+            choice = choice_of(decision.size, exactly(80.0))
         said = reason(measurements, decision, choice, None)
         assert said
         assert rule not in NAMING or str(decision.because.other) in said

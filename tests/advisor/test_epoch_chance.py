@@ -4,11 +4,11 @@
 """
 
 import random
+from collections import Counter
 
 import msgspec
 import pytest
 from batchadvisor.advisor.measured.epoch_chance import Epoch, chance, tail_share, worst_peak
-from batchadvisor.advisor.measured.length_law import LEAST_SPREAD, Point, fit_lengths
 from batchadvisor.records import LengthCensus, LengthLaw
 
 NUM_EPOCHS = 10_000
@@ -30,13 +30,8 @@ def heavy(num, seed):
 
 
 def census_of(lengths, *, complete=True):
-    kinds = sorted(set(lengths))
-    counts = dict.fromkeys(kinds, 0)
-    for length in lengths:
-        counts[length] += 1
-    return LengthCensus(
-        lengths=tuple(kinds), counts=tuple(counts[kind] for kind in kinds), complete=complete
-    )
+    kinds, counts = zip(*sorted(Counter(lengths).items()), strict=True)
+    return LengthCensus(lengths=kinds, counts=counts, complete=complete)
 
 
 def padded_peak(law, batch):
@@ -151,10 +146,3 @@ class TestTail:
     def test_lengths_that_end_have_nothing_beyond(self):
         census = census_of(list(range(1, 1001)), complete=False)
         assert tail_share(census, 3000) < 1e-3
-
-
-def test_the_spread_of_a_law_is_never_nothing():
-    points = [
-        Point(num, length, 10**8 + 10**4 * num * length) for num in (4, 8) for length in (9, 99)
-    ]
-    assert fit_lengths(points).spread == LEAST_SPREAD

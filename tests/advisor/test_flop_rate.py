@@ -72,28 +72,28 @@ def step(positions, squares=None):
 
 
 def test_batches_of_one_length_are_counted_exactly():
-    counted = trial({"float32": 900}, steps=[step(50)] * 3, positions=50)
-    rate = flop_rate([counted], STEP_S, None)
+    rate = flop_rate([trial({"float32": 900}, steps=[step(50)] * 3, positions=50)], STEP_S, None)
     assert (rate.per_step, rate.scaled) == (900, False)
 
 
+LONGER = [step(100, 1000), step(300, 9000)]
+
+
 def test_of_other_lengths_the_count_is_scaled():
-    counted = trial(
-        {"float32": 1000},
-        products=200,
-        steps=[step(100, 1000), step(300, 9000)],
-        positions=100,
-        squares=1000,
-    )
+    counted = trial({"float32": 1000}, products=200, steps=LONGER, positions=100, squares=1000)
     rate = flop_rate([counted], STEP_S, None)
     assert rate.per_step == 800 * 2 + 200 * 5
     assert rate.scaled
 
 
-def test_without_the_counted_length_nothing_is_said():
-    counted = trial({"float32": 1000}, steps=[step(100, 1000), step(300, 9000)])
-    assert "does not tell its own" in flop_rate([counted], STEP_S, None)
-    counted = trial({"float32": 1000}, products=9, steps=[step(1), step(3)], positions=1)
+@pytest.mark.parametrize(
+    "counted",
+    [
+        trial({"float32": 1000}, steps=LONGER),
+        trial({"float32": 1000}, products=9, steps=[step(1), step(3)], positions=1),
+    ],
+)
+def test_without_the_counted_length_nothing_is_said(counted):
     assert "does not tell its own" in flop_rate([counted], STEP_S, None)
 
 

@@ -53,9 +53,9 @@ def step(size, fixed=2 * GIB, sample=20 * MIB, temporary=5 * MIB):
     return trial(size, fixed + sample * size + temporary * size), tuple(requests)
 
 
-def fitted(memory, sizes=(2, 16, 64, 256, 1024), make=step, gpu="A"):
-    trials, requests = zip(*(make(size) for size in sizes), strict=True)
-    (answer,) = forecast(Variant(), trials, requests, [(gpu, memory)]).gpus
+def fitted(memory, sizes=(2, 16, 64, 256, 1024), make=step, **settings):
+    trials, requests = zip(*map(make, sizes), strict=True)
+    (answer,) = forecast(Variant(), trials, requests, [("A", memory)], **settings).gpus
     return answer
 
 
@@ -88,37 +88,36 @@ class TestBetween:
         assert high - low <= 0.011 * GIB
 
 
+def looked_at(own, most_bytes, num_samples, peak_bytes):
+    """The sizes that are looked at, where a step takes so many bytes."""
+    trials = []
+    while (size := next_size(trials, own, most_bytes, num_samples)) is not None:
+        trials.append(trial(size, peak_bytes(size)))
+    return [each.batch_size for each in trials]
+
+
 class TestSizes:
-    def test_they_grow_until_the_largest_gpu_is_full(self):
-        trials = []
-        while (size := next_size(trials, 32, 10 * GIB, None)) is not None:
-            trials.append(trial(size, 100 * MIB * size))
-        assert [each.batch_size for each in trials] == [2, 4, 32, 128]
-
-    def test_a_script_with_batches_of_one_begins_there(self):
-        assert next_size([], 1, GIB, None) == 1
-        assert next_size([trial(1, MIB)], 1, GIB, None) == 4
-
-    def test_no_batch_is_larger_than_the_epoch(self):
-        trials = []
-        while (size := next_size(trials, 32, 10 * GIB, 150)) is not None:
-            trials.append(trial(size, MIB))
-        assert [each.batch_size for each in trials] == [2, 4, 32, 128, 150]
+    @pytest.mark.parametrize(
+        ("own", "gib", "num_samples", "sample_bytes", "sizes"),
+        [
+            (32, 10, None, 100 * MIB, [2, 4, 32, 128]),  # until the largest GPU is full
+            (32, 10, 150, 0, [2, 4, 32, 128, 150]),  # no batch is larger than the epoch
+            (1, 1, None, GIB, [1, 4]),  # a script with batches of one begins there
+            (1, 1, None, 0, [4**power for power in range(12)]),  # what takes nothing has an end
+        ],
+    )
+    def test_they_grow(self, own, gib, num_samples, sample_bytes, sizes):
+        found = looked_at(own, gib * GIB, num_samples, lambda size: MIB + sample_bytes * size)
+        assert found == sizes
 
     @pytest.mark.parametrize(("num_samples", "last"), [(None, 10220), (15625, 10220), (9000, 9000)])
     def test_after_three_on_one_line_the_largest_gpu_is_filled_at_once(self, num_samples, last):
-        trials = []
-        while (size := next_size(trials, 32, 1000 * GIB, num_samples)) is not None:
-            trials.append(trial(size, max(9 * GIB, 2 * GIB + 102 * MIB * size)))
-        assert [each.batch_size for each in trials] == [2, 4, 32, 128, 512, 2048, last]
-        if last == 10220:
-            assert 1000 * GIB < trials[-1].peak_bytes < 1030 * GIB
+        def peak_bytes(size):
+            return max(9 * GIB, 2 * GIB + 102 * MIB * size)
 
-    def test_an_end_is_put_to_what_takes_nothing(self):
-        trials = []
-        while (size := next_size(trials, 1, GIB, None)) is not None:
-            trials.append(trial(size, MIB))
-        assert trials[-1].batch_size == 4**11
+        sizes = looked_at(32, 1000 * GIB, num_samples, peak_bytes)
+        assert sizes == [2, 4, 32, 128, 512, 2048, last]
+        assert 1000 * GIB < peak_bytes(10220) < 1030 * GIB
 
 
 class TestRange:
@@ -144,18 +143,17 @@ class TestRange:
         beside, *_ = assumptions(["A100-80GB", "H200"])
         assert "300 to 650 MiB (on Hopper 906, by what an H100 took) beside" in beside
 
-    def test_a_gpu_that_holds_the_largest_size_is_not_bounded(self):
-        answer = fitted(80 * GIB)
-        assert (answer.low, answer.high, answer.is_bounded) == (1024, 1024, False)
-
-    def test_a_gpu_that_holds_nothing(self):
-        answer = fitted(2 * GIB)
-        assert (answer.low, answer.high) == (0, 0)
-
-    def test_between_the_two_ends_the_smallest_size_may_fit_or_not(self):
-        memory = 2 * GIB + 50 * MIB + LEAST_CONTEXT_BYTES
+    @pytest.mark.parametrize(
+        ("memory", "ends"),
+        [
+            (80 * GIB, (1024, 1024, False)),  # it holds the largest size that was looked at
+            (2 * GIB, (0, 0, True)),
+            (2 * GIB + 50 * MIB + LEAST_CONTEXT_BYTES, (0, 2, True)),  # the smallest may fit
+        ],
+    )
+    def test_a_gpu_that_holds_all_or_nothing(self, memory, ends):
         answer = fitted(memory)
-        assert (answer.low, answer.high) == (0, 2)
+        assert (answer.low, answer.high, answer.is_bounded) == ends
 
     def test_requests_in_another_order_give_no_lower_end(self):
         def two_ways(size):
@@ -188,22 +186,6 @@ class TestRange:
 class TestGpus:
     def test_each_figure_has_a_source(self):
         assert all(card.source and card.device_names for card in CARDS.values())
-        wanted = ["2080-Ti", "3060-12GB", "3080-10GB", "4070", "4080", "4090", "5090", "6000-Ada"]
-        wanted = [f"RTX-{name}" for name in wanted]
-        wanted += [
-            "A10G",
-            "A30",
-            "A40",
-            "A6000",
-            "L40S",
-            "H20",
-            "H200",
-            "B200",
-            "V100-16GB",
-            "V100-32GB",
-            "P100-16GB",
-        ]
-        assert set(CARDS) > {*wanted, "T4", "MI250X", "MI300X"}
         assert CARDS["RTX-4090"].gib == 23.64
 
     def test_contexts_that_were_seen_lie_within_what_is_assumed(self):
@@ -283,34 +265,23 @@ def test_multiples_that_sizes_have_to_be():
         made.append(step(size)[0])
     assert sizes == sorted(set(sizes))
     assert all(size % 6 == 0 for size in sizes if size != 10)
-    trials, requests = zip(*map(step, sizes), strict=True)
-    gpus = [("A", 16 * GIB)]
-    (free,) = forecast(Variant(), trials, requests, gpus).gpus
-    (held,) = forecast(Variant(), trials, requests, gpus, multiple_of=6).gpus
+    free, held = (fitted(16 * GIB, sizes, multiple_of=number) for number in (1, 6))
     assert (held.low, held.high) == (free.low // 6 * 6, free.high // 6 * 6)
     assert held.high > 0
 
 
 def test_cuda_that_loads_all_kernels_takes_more_at_both_ends():
-    trials, requests = zip(*(step(size) for size in (2, 16, 64, 256, 1024)), strict=True)
-
-    def of(memory, **settings):
-        return forecast(Variant(), trials, requests, [("A", memory)], **settings).gpus[0]
-
-    eager, lazy = of(22 * GIB, eager=True), of(22 * GIB - EAGER_BYTES)
+    eager, lazy = fitted(22 * GIB, eager=True), fitted(22 * GIB - EAGER_BYTES)
     assert (eager.low, eager.high) == (lazy.low, lazy.high)
-    assert eager.high < of(22 * GIB).low
+    assert eager.high < fitted(22 * GIB).low
     context, *_ = assumptions(eager=True)
     assert context.startswith("CUDA and its libraries take 1900 to 2250 MiB")
 
 
 def test_a_workspace_lowers_the_lower_end_alone():
-    trials, requests = zip(*(step(size) for size in (2, 16, 64, 256, 1024)), strict=True)
-
-    def of(*passing):
-        held = [Held(1, passing=passing)] * len(trials)
-        return forecast(Variant(), trials, requests, [("A", 22 * GIB)], held=held).gpus[0]
-
-    free, short = of(), of((12, 5 * GIB))  # of the largest size of a pair, at the peak
+    """Of the largest size of a pair, at the peak."""
+    free, short = (
+        fitted(22 * GIB, held=[Held(1, passing=passing)] * 5) for passing in ((), ((12, 5 * GIB),))
+    )
     assert short.low < 0.97 * free.low
     assert short.high == free.high

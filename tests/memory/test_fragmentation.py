@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from batchadvisor.advisor.gpu_memory.caching_allocator import CachingAllocator
 from batchadvisor.advisor.gpu_memory.expandable_segments import ExpandableAllocator
-from batchadvisor.advisor.gpu_memory.split_limit import limit_of
 from batchadvisor.errors import UsageError
 from batchadvisor.probes.memory.snapshot import read_snapshot
 from batchadvisor.session.memory import analyze_memory
@@ -16,6 +15,12 @@ from .test_analysis import analysis_of
 
 MADE = Path(__file__).parents[3] / "shared" / "made_traces"
 START = 0x7F00_0000_0000
+
+
+def made(name):
+    if not (MADE / name).exists():
+        pytest.skip(f"the made snapshots are not at {MADE}")
+    return MADE / name
 
 
 def segment(sizes, *, stream=0, expandable=True, start=START):
@@ -39,11 +44,12 @@ def analysed(tmp_path, *segments, **settings):
 
 
 CONF = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128,expandable_segments:True"}
+NEWER = {"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}
 SIZE = {"max_split_size": 128 * MIB, "expandable_segments": True}
 
 
 class TestSplitLimit:
-    @pytest.mark.parametrize("settings", [CONF, SIZE, {**CONF, **SIZE}], ids=str)
+    @pytest.mark.parametrize("settings", [CONF, NEWER, SIZE, {**CONF, **SIZE}], ids=str)
     @pytest.mark.parametrize("live", [2, 40])
     def test_the_replica_proves_the_remedy(self, tmp_path, settings, live):
         sizes = [-137 * MIB, live * MIB] * 50
@@ -66,11 +72,6 @@ class TestSplitLimit:
     def test_nothing_is_said_where_it_costs_nothing(self, tmp_path, sizes, settings):
         assert analysed(tmp_path, segment(sizes), **settings).cuts == ()
 
-    def test_the_settings_are_read_in_either_form(self):
-        assert limit_of({"max_split_size": "134217728"}) == 128 * MIB
-        assert limit_of({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}) == 64 * MIB
-        assert limit_of({"max_split_size": "-1", "PYTORCH_CUDA_ALLOC_CONF": ""}) is None
-
     @pytest.mark.parametrize("kind", [CachingAllocator, ExpandableAllocator])
     def test_the_rules_of_torch(self, kind):
         """A block at the limit serves requests of nearly its size alone."""
@@ -89,10 +90,7 @@ class TestSplitLimit:
             reserved = allocator.reserved_bytes
 
     def test_the_made_snapshot(self):
-        path = MADE / "maxsplit_expandable.pickle"
-        if not path.exists():
-            pytest.skip(f"the made snapshots are not at {MADE}")
-        (cut,) = analyze_memory(path).cuts
+        (cut,) = analyze_memory(made("maxsplit_expandable.pickle")).cuts
         assert "13.33 GiB are free in blocks" in cut.message
         assert "leave max_split_size_mb out" in cut.remedy
 
@@ -143,10 +141,7 @@ class TestAddresses:
         assert seen.peak.num_bytes == 30 * MIB
 
     def test_the_made_snapshot(self):
-        path = MADE / "xpu_snapshot.pickle"
-        if not path.exists():
-            pytest.skip(f"the made snapshots are not at {MADE}")
-        (seen,) = analyze_memory(path).devices
+        (seen,) = analyze_memory(made("xpu_snapshot.pickle")).devices
         assert (seen.reserved_bytes, seen.allocated_bytes) == (128 * MIB, 100 * MIB)
 
     def test_an_address_beyond_64_bits_is_refused(self, tmp_path):

@@ -34,27 +34,24 @@ def test_the_history_leads_to_the_state(device):
 
 
 @pytest.mark.parametrize("device", TRAININGS, indirect=True)
-def test_lines_are_those_of_the_training(device):
-    seen, _ = device
+def test_lines_are_those_of_the_training_and_a_steady_one_does_not_grow(device):
+    seen, snapshot = device
     files = {line.line.split(":")[0] for line in seen.peak.lines if line.line}
     assert "gpu_probes/six_models.py" in files
+    refused = any(event.action == "oom" for event in snapshot.traces[0])
+    assert (seen.out_of_memory is not None) is refused
+    assert refused or not seen.growth
 
 
 @pytest.mark.parametrize("device", REFUSED, indirect=True)
-def test_the_request_that_failed(device):
+def test_the_request_that_failed_is_seen_event_by_event(device):
     seen, snapshot = device
-    failed = seen.out_of_memory
+    failed, line = seen.out_of_memory, seen.failure
     (event,) = [event for event in snapshot.traces[0] if event.action == "oom"]
     assert failed.requested_bytes == event.size
     assert failed.line.startswith("gpu_probes/six_models.py")
-
-
-@pytest.mark.parametrize("device", REFUSED, indirect=True)
-def test_the_failure_is_seen_event_by_event(device):
-    seen, snapshot = device
-    failed, line = seen.out_of_memory, seen.failure
     assert line.positions == tuple(range(line.positions[0], line.positions[-1] + 1))
-    assert snapshot.traces[0][failed.position].action == "oom"
+    assert snapshot.traces[0][failed.position] is event
     at = line.positions.index(failed.position)
     assert line.active_bytes[at] + failed.requested_bytes > max(line.reserved_bytes[: at + 1])
     whole = dict(zip(seen.timeline.positions, seen.timeline.active_bytes, strict=True))
@@ -104,12 +101,3 @@ def drawn(chart, line):
     for number, pair in enumerate(re.findall(r"(-?[\d.]+) ?(-?[\d.]+)", circle)):
         y = float(pair[1]) if not number else y + float(pair[1])
         yield y
-
-
-@pytest.mark.parametrize(
-    "device", [name for name in TRAININGS if name not in REFUSED], indirect=True
-)
-def test_a_steady_training_does_not_grow(device):
-    seen, _ = device
-    assert not seen.growth
-    assert seen.out_of_memory is None

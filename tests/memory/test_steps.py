@@ -23,21 +23,24 @@ def layer(line):
     return frame("/home/me/job/model.py", line, "block")
 
 
-def forward(device, layers, *, keep=True, calls=CALL):
+def forward(device, layers, *, keep=True):
     """A model's forward: embedding, layers that differ in nothing, head; what it keeps."""
-    kept = []
-    inside = frame("/home/me/job/model.py", 30, "forward")
-    kept.append(device.malloc(MIB, script(41, inside, calls)))
-    inside = frame("/home/me/job/model.py", 32, "forward")
+    first, inside, last = (frame("/home/me/job/model.py", line, "forward") for line in (30, 32, 34))
+    kept = [device.malloc(MIB, script(41, first, CALL))]
     for _ in range(layers):
-        kept += [device.malloc(4 * MIB, script(41, layer(5), calls, inside, calls))]
-        passing = device.malloc(6 * MIB, script(41, layer(6), calls, inside, calls))
+        kept.append(device.malloc(4 * MIB, script(41, layer(5), CALL, inside, CALL)))
+        passing = device.malloc(6 * MIB, script(41, layer(6), CALL, inside, CALL))
         if not keep:
             device.free(kept.pop())
         device.free(passing)
-    inside = frame("/home/me/job/model.py", 34, "forward")
-    kept.append(device.malloc(9 * MIB, script(41, inside, calls)))
+    kept.append(device.malloc(9 * MIB, script(41, last, CALL)))
     return kept
+
+
+def no_steps(tmp_path, device):
+    seen = device_of(tmp_path, device.snapshot())
+    assert (seen.num_steps, seen.growth) == (0, ())
+    return seen
 
 
 @pytest.mark.parametrize("layers", [12, 24, 30])
@@ -45,29 +48,25 @@ def forward(device, layers, *, keep=True, calls=CALL):
 def test_layers_of_one_forward_are_no_steps(tmp_path, layers, keep):
     device = Allocator()
     forward(device, layers, keep=keep)
-    seen = device_of(tmp_path, device.snapshot())
-    assert (seen.num_steps, seen.growth) == (0, ())
-    assert "growth cannot be told" in seen.unavailable["growth"]
+    assert "growth cannot be told" in no_steps(tmp_path, device).unavailable["growth"]
 
 
-def test_layers_of_one_training_step_are_no_steps(tmp_path):
-    """The optimizer writes for each layer, in the backward or after it."""
-    for inside in (True, False):
-        device = Allocator()
-        kept = forward(device, 24)
-        gradients = []
-        for address in reversed(kept):
-            gradients.append(device.malloc(MIB, []))
-            device.free(address)
-            if inside:
-                device.malloc(MIB, script(43, ADAM, BACKWARD))
-                gradients.append(device.malloc(2 * MIB, script(43, BACKWARD)))
-        for _ in () if inside else kept:
-            device.malloc(MIB, script(44, ADAM))
-            device.malloc(4096, script(45))
-            device.free(device.malloc(MIB, script(44, frame(TORCH + "optim/adam.py", 9, "step"))))
-        seen = device_of(tmp_path, device.snapshot())
-        assert (seen.num_steps, seen.growth) == (0, ())
+@pytest.mark.parametrize("inside", [True, False], ids=["in the backward", "after it"])
+def test_layers_of_one_training_step_are_no_steps(tmp_path, inside):
+    """The optimizer writes for each layer."""
+    device = Allocator()
+    kept = forward(device, 24)
+    for address in reversed(kept):
+        device.malloc(MIB, [])
+        device.free(address)
+        if inside:
+            device.malloc(MIB, script(43, ADAM, BACKWARD))
+            device.malloc(2 * MIB, script(43, BACKWARD))
+    for _ in () if inside else kept:
+        device.malloc(MIB, script(44, ADAM))
+        device.malloc(4096, script(45))
+        device.free(device.malloc(MIB, script(44, frame(TORCH + "optim/adam.py", 9, "step"))))
+    no_steps(tmp_path, device)
 
 
 def test_layers_in_the_scripts_own_loop_are_no_steps(tmp_path):
@@ -76,8 +75,7 @@ def test_layers_in_the_scripts_own_loop_are_no_steps(tmp_path):
     for _ in range(24):
         device.malloc(8 * MIB, script(12))
         device.free(device.malloc(4 * MIB, script(13)))
-    seen = device_of(tmp_path, device.snapshot())
-    assert (seen.num_steps, seen.growth) == (0, ())
+    no_steps(tmp_path, device)
 
 
 @pytest.mark.parametrize("leak", [0, 700, MIB])
