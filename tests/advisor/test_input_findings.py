@@ -1,34 +1,39 @@
-"""Findings of inputs that differ in length, and of comparisons that were cut short."""
+"""Findings of inputs that differ in length, of padding, and of searches that were cut short."""
 
-import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.explain.token_findings import HIGH_PADDING, padding
 from batchadvisor.advisor.measured.measurements import Measurements
-from batchadvisor.records import Goal, InputSize
+from batchadvisor.records import Goal, InputSize, Tokens
 
-from ..on_paper import GIB, failure_of, numbered, record_of, trial_of
+from ..on_paper import GIB, discovery_of, failure_of, numbered, record_of, trial_of
 from .finding_cases import findings
+
+ROOM = Measurements.of(record_of()).target_bytes
+
+
+def varying(*largest, door="loader", missing=None, **goal):
+    """Trials whose batches were so large at most."""
+    trials = [
+        trial_of(8, 0.1, peak=GIB, inputs=InputSize(num_batches=3, smallest=10.0, largest=size))
+        for size in largest
+    ]
+    discovery = discovery_of(door=door, unavailable=missing or {})
+    return record_of(numbered(*trials), goal=Goal(**goal), discovery=discovery)
 
 
 class TestVaryingInputs:
-    def record(self, *largest, **goal):
-        inputs = [InputSize(num_batches=3, smallest=10.0, largest=size) for size in largest]
-        trials = [trial_of(8, 0.1, peak=GIB, inputs=input_size) for input_size in inputs]
-        return record_of(numbered(*trials), goal=Goal(**goal))
-
-    def test_room_is_left_for_the_longest_seen(self):
-        plain = Measurements.of(record_of()).target_bytes
-        assert Measurements.of(self.record(100.0, 100.0, 120.0)).target_bytes == int(plain / 1.2)
-        assert Measurements.of(self.record(100.0, 100.0)).target_bytes == plain
-
-    def test_not_without_end(self):
-        assert Measurements.of(self.record(10.0, 10.0, 1000.0)).target_bytes == int(
-            Measurements.of(record_of()).target_bytes / 1.5
-        )
-
-    def test_the_worst_case_needs_none(self):
-        record = self.record(10.0, 10.0, 1000.0, worst_case=True)
-        assert Measurements.of(record).target_bytes == Measurements.of(record_of()).target_bytes
+    @pytest.mark.parametrize(
+        ("largest", "goal", "widening"),
+        [
+            ((100.0, 100.0), {}, 1),
+            ((100.0, 100.0, 120.0), {}, 1.2),
+            ((10.0, 10.0, 1000.0), {}, 1.5),  # not without end
+            ((10.0, 10.0, 1000.0), {"worst_case": True}, 1),
+        ],
+    )
+    def test_room_is_left_for_the_longest_seen(self, largest, goal, widening):
+        assert Measurements.of(varying(*largest, **goal)).target_bytes == int(ROOM / widening)
 
     @pytest.mark.parametrize(
         ("door", "missing", "said"),
@@ -39,44 +44,24 @@ class TestVaryingInputs:
         ],
     )
     def test_a_worst_case_that_cannot_be_kept(self, door, missing, said):
-        record = self.record(10.0, 10.0, 1000.0, worst_case=True)
-        discovery = msgspec.structs.replace(record.discovery, door=door, unavailable=missing)
-        record = msgspec.structs.replace(record, discovery=discovery)
+        record = varying(10.0, 10.0, 1000.0, door=door, missing=missing, worst_case=True)
         rules = {finding.rule: finding for finding in advise(record).findings}
         assert ("inputs.unordered" in rules) is (said is not None)
-        assert (
-            Measurements.of(record).target_bytes < Measurements.of(record_of()).target_bytes
-        ) is (said is not None)
+        assert (Measurements.of(record).target_bytes < ROOM) is (said is not None)
         if said is not None:
             assert said in rules["inputs.unordered"].message
             assert "--worst-case" not in rules["inputs.vary"].remedy
 
     def test_a_worst_case_that_nothing_needed_is_not_kept_either(self):
-        record = record_of(goal=Goal(worst_case=True))
-        discovery = msgspec.structs.replace(record.discovery, unavailable={"worst_case": "why not"})
-        record = msgspec.structs.replace(record, discovery=discovery)
+        record = varying(missing={"worst_case": "why not"}, worst_case=True)
         assert "inputs.unordered" in {finding.rule for finding in advise(record).findings}
 
-    def test_an_order_that_nobody_can_choose_is_not_recommended(self):
-        record = self.record(10.0, 10.0, 1000.0)
-        remedies = []
-        for door in ("loader", "template"):
-            discovery = msgspec.structs.replace(record.discovery, door=door)
-            changed = msgspec.structs.replace(record, discovery=discovery)
-            remedies += [
-                finding.remedy
-                for finding in advise(changed).findings
-                if finding.rule == "inputs.vary"
-            ]
-        assert ["--worst-case" in remedy for remedy in remedies] == [True, False]
-
-    def test_it_is_said_how_much(self):
-        (finding,) = (
-            candidate
-            for candidate in advise(self.record(100.0, 100.0, 125.0)).findings
-            if candidate.rule == "inputs.vary"
-        )
+    @pytest.mark.parametrize(("door", "proposed"), [("loader", True), ("template", False)])
+    def test_the_longest_first_is_proposed_where_the_order_can_be_chosen(self, door, proposed):
+        advice = advise(varying(100.0, 100.0, 125.0, door=door))
+        (finding,) = [each for each in advice.findings if each.rule == "inputs.vary"]
         assert "20% more of the memory is left free" in finding.message
+        assert ("--worst-case" in finding.remedy) is proposed
 
 
 class TestCutShort:
@@ -89,11 +74,53 @@ class TestCutShort:
         ],
     )
     def test_by_the_budget(self, reason, goal, fires):
-        by_rule = findings(stop_reason=reason, goal=goal)
-        assert ("search.cut_short" in by_rule) is fires
+        assert ("search.cut_short" in findings(stop_reason=reason, goal=goal)) is fires
 
     def test_a_script_that_ends_is_told_to_train_longer(self):
         ended = failure_of(8, "script_ended", detail="the script ended after 60 optimizer steps")
-        by_rule = findings(trial_of(64, 0.1), ended)
-        assert "more epochs" in by_rule["trial.script_ended"].remedy
-        assert "60 optimizer steps" in by_rule["trial.script_ended"].message
+        finding = findings(trial_of(64, 0.1), ended)["trial.script_ended"]
+        assert "more epochs" in finding.remedy
+        assert "60 optimizer steps" in finding.message
+
+
+class TestPadding:
+    @staticmethod
+    def of(*trials):
+        record = record_of(numbered(*trials), discovery=discovery_of(native=64))
+        return padding(Measurements.of(record), 64)
+
+    @staticmethod
+    def trial(share, size=64, evidence="attention mask", num_batches=20, **changes):
+        tokens = Tokens(
+            num_batches=num_batches,
+            evidence=evidence,
+            positions_per_step=100.0,
+            padding_share=share,
+        )
+        return trial_of(size, 0.1, tokens=tokens, **changes)
+
+    @pytest.mark.parametrize("evidence", ["attention mask", "lengths", "padding mask"])
+    def test_a_large_share_is_worth_a_word(self, evidence):
+        (finding,) = self.of(self.trial(0.5, evidence=evidence))
+        assert "50% of the positions at batch 64 are padding" in finding.message
+        assert evidence in finding.message
+        assert "2 positions" in finding.message
+        assert finding.remedy == ""  # nothing was tried, and nothing predicted
+
+    @pytest.mark.parametrize(
+        ("share", "changes"),
+        [
+            (HIGH_PADDING - 0.01, {}),
+            (None, {}),
+            (1.0, {}),  # every batch was empty
+            (0.5, {"evidence": "run of one id"}),
+            (0.5, {"size": 8}),
+        ],
+    )
+    def test_nothing_to_say(self, share, changes):
+        assert self.of(self.trial(share, **changes), trial_of(64, 0.1)) == []
+
+    @pytest.mark.parametrize(("doubts", "said"), [((), "40%"), (("noise",), "30%")])
+    def test_the_undisturbed_trial_that_counted_most_speaks(self, doubts, said):
+        trials = self.trial(0.3, num_batches=5), self.trial(0.4, num_batches=90, doubts=doubts)
+        assert said in self.of(*trials)[0].message

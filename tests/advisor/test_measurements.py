@@ -9,11 +9,10 @@ from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.choose.decision import choose
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.once import once
-from batchadvisor.advisor.measured.script import NOT_FOUND
 from batchadvisor.advisor.search.next_trial import next_trial
 from batchadvisor.records import Goal
 
-from ..on_paper import discovery_of, numbered, record_of, trial_of
+from ..on_paper import numbered, record_of, trial_of
 from .contended import session_of
 from .decisions import CONFIRMED, DOUBTED, RECORDS
 from .random_machines import random_machine
@@ -25,9 +24,7 @@ KEPT_BY_SIZE = {"_harmful", "_too_risky", "answers"}
 """These fill as they are asked."""
 
 
-@pytest.fixture
-def computed(monkeypatch):
-    """How often each fact was computed, by the measurements it is of."""
+def test_each_fact_is_computed_once(monkeypatch):
     counts, alive = Counter(), []
     for name, fact in FACTS.items():
 
@@ -37,7 +34,10 @@ def computed(monkeypatch):
             return compute(measurements)
 
         monkeypatch.setattr(fact, "func", counting)
-    return counts
+    advise(DOUBTED)
+    next_trial(DOUBTED)
+    assert {name for _, name in counts} >= {"best_timed", "searched", "confirmations", "ran"}
+    assert set(counts.values()) == {1}
 
 
 def every_record():
@@ -47,36 +47,16 @@ def every_record():
     yield session_of(7).search().record
 
 
-class TestOnce:
-    def test_each_fact_is_computed_once(self, computed):
-        record = DOUBTED
-        advise(record)
-        next_trial(record)
-        assert {name for _, name in computed} >= {"best_timed", "searched", "confirmations", "ran"}
-        assert set(computed.values()) == {1}
+def test_an_answer_of_a_function_is_kept_with_them():
+    asked = []
 
-    @pytest.mark.parametrize("name", sorted(FACTS))
-    def test_it_is_kept(self, name, computed):
-        measurements = Measurements.of(CONFIRMED)
-        assert getattr(measurements, name) is getattr(measurements, name)
-        assert computed[id(measurements), name] == 1
+    @once
+    def number(measurements):
+        asked.append(measurements)
+        return len(asked)
 
-    def test_an_answer_of_a_function_is_kept_with_them(self):
-        asked = []
-
-        @once
-        def number(measurements):
-            """A docstring."""
-            asked.append(measurements)
-            return len(asked)
-
-        first, other = (Measurements.of(CONFIRMED) for _ in range(2))
-        assert [number(first), number(other), number(first), number(other)] == [1, 2, 1, 2]
-        assert number.__doc__ == "A docstring."
-
-    def test_nobody_can_change_them(self):
-        with pytest.raises(AttributeError):
-            Measurements.of(CONFIRMED).record = None
+    first, other = (Measurements.of(CONFIRMED) for _ in range(2))
+    assert [number(first), number(other), number(first), number(other)] == [1, 2, 1, 2]
 
 
 @pytest.mark.parametrize("kind", ["knee", "throughput", "memory", "energy"])
@@ -96,33 +76,21 @@ def test_what_was_asked_changes_nothing(kind):
             assert Measurements.of(record, goal).too_risky(size) is is_risky
 
 
-class TestGoals:
-    def test_the_same_goal_has_the_same_measurements(self):
-        measurements = Measurements.of(CONFIRMED)
-        assert measurements.under(Goal()) is measurements
-        assert not measurements.is_another_goal
-
-    def test_another_goal_has_facts_of_its_own(self):
-        trials = numbered(trial_of(8, 0.1, peak=10**9), trial_of(32, 0.16, peak=70 * 10**9))
-        measurements = Measurements.of(record_of(trials))
-        tight = measurements.under(Goal(margin=0.5))
-        assert tight.is_another_goal
-        assert (tight.goal.margin, tight.measured_for) == (0.5, Goal())
-        assert (set(measurements.searched), set(tight.searched)) == ({8, 32}, {8})
-        assert not tight.under(Goal()).is_another_goal
+def test_another_goal_has_facts_of_its_own():
+    trials = numbered(trial_of(8, 0.1, peak=10**9), trial_of(32, 0.16, peak=70 * 10**9))
+    measurements = Measurements.of(record_of(trials))
+    assert measurements.under(Goal()) is measurements
+    tight = measurements.under(Goal(margin=0.5))
+    assert (measurements.is_another_goal, tight.is_another_goal) == (False, True)
+    assert (tight.goal.margin, tight.measured_for) == (0.5, Goal())
+    assert (set(measurements.searched), set(tight.searched)) == ({8, 32}, {8})
+    assert not tight.under(Goal()).is_another_goal
 
 
-class TestScript:
-    def test_as_it_was_found(self):
-        script = Measurements.of(record_of(discovery=discovery_of(native=16, pool=3))).script
-        assert (script.own_size, script.num_samples, script.pool) == (16, 15625, 3)
-        assert (script.native_step_s, script.setup_s, script.num_workers) == (0.1, 4.0, 0)
-
-    def test_where_no_training_loop_was_found(self):
-        record = msgspec.structs.replace(record_of([trial_of(8, 0.1)]), discovery=None)
-        measurements = Measurements.of(record)
-        assert measurements.script is NOT_FOUND
-        assert (measurements.own_size, measurements.epoch_samples) == (None, None)
-        assert measurements.can_be_delivered(1 << 20)
-        assert not measurements.harmful(8)
-        assert measurements.last_batch(8) is None
+def test_where_no_training_loop_was_found():
+    record = msgspec.structs.replace(record_of([trial_of(8, 0.1)]), discovery=None)
+    measurements = Measurements.of(record)
+    assert (measurements.own_size, measurements.epoch_samples) == (None, None)
+    assert measurements.can_be_delivered(1 << 20)
+    assert not measurements.harmful(8)
+    assert measurements.last_batch(8) is None

@@ -33,6 +33,10 @@ PRIOR = MemoryPrior(peaks=PEAKS)
 LAW = law_of(PEAKS)
 
 
+def with_prior(*trials, prior=PRIOR, goal=MEMORY, **changes):
+    return record_of(numbered(*trials), prior=prior, goal=goal, **changes)
+
+
 class TestSearches:
     @pytest.mark.slow
     def test_random_laws(self):
@@ -73,26 +77,18 @@ class TestSearches:
                 assert laws.memory(result.size) <= (1 - MARGIN) * laws.capacity
 
     def test_below_a_refusal_it_knows_where(self):
-        record = record_of(
-            numbered(failure_of(1000)),
-            capacity=8 * GIB,
-            discovery=discovery_of(native=1000),
-            goal=MEMORY,
-            prior=PRIOR,
-        )
+        record = with_prior(failure_of(1000), capacity=8 * GIB, discovery=discovery_of(1000))
         assert 300 < next_trial(record).batch_size < 700
 
     def test_the_same_record_gives_the_same_answer_after_it_was_stored(self):
-        record = record_of(
-            numbered(trial_of(32, peak=2 * GIB)), goal=MEMORY, prior=PRIOR, capacity=16 * GIB
-        )
+        record = with_prior(trial_of(32, peak=2 * GIB), capacity=16 * GIB)
         stored = msgspec.json.decode(msgspec.json.encode(record), type=type(record))
         assert stored == record
         assert next_trial(stored) == next_trial(record)
 
     def test_the_prior_is_not_asked_for_another_goal(self):
         """Growth by at most x4 is guarded by what was measured; the law has no say in it."""
-        record = record_of(discovery=discovery_of(native=32), goal=Goal(), prior=PRIOR)
+        record = with_prior(discovery=discovery_of(native=32), goal=Goal())
         assert next_trial(record) == next_trial(msgspec.structs.replace(record, prior=None))
 
 
@@ -107,7 +103,7 @@ class TestPlan:
     def test_from_the_floor_to_where_the_target_is_met(self):
         sizes = self.sizes(straight)
         assert sizes[:2] == [2, 32]
-        assert straight(max(sizes)) >= 40 * GIB
+        assert straight(sizes[-1]) >= 40 * GIB
         assert sizes == sorted(sizes)
         assert len(sizes) <= 8
 
@@ -125,16 +121,16 @@ class TestPlan:
 
 
 class TestCorrection:
-    def test_one_reading_tells_what_is_beside_tensors(self):
-        answer = corrected(LAW, {32: straight(32) + GIB})
+    @pytest.mark.parametrize(
+        ("sizes", "ratio"),
+        [((32,), 1.0), ((32, 512), 1.2)],
+        ids=["one tells what is beside tensors", "two tell the slope too"],
+    )
+    def test_what_readings_tell(self, sizes, ratio):
+        answer = corrected(LAW, {size: int(ratio * straight(size)) + GIB for size in sizes})
+        assert answer.ratio == pytest.approx(ratio)
         assert answer.offset_bytes == pytest.approx(GIB)
-        assert answer.ratio == 1.0
-        assert answer.peak_bytes(64) == pytest.approx(straight(64) + GIB)
-
-    def test_two_tell_the_slope_too(self):
-        answer = corrected(LAW, {32: 1.2 * straight(32) + GIB, 512: 1.2 * straight(512) + GIB})
-        assert answer.ratio == pytest.approx(1.2)
-        assert answer.offset_bytes == pytest.approx(GIB)
+        assert answer.peak_bytes(64) == pytest.approx(ratio * straight(64) + GIB)
         assert answer.residual is None
 
     def test_two_that_lie_close_together_tell_no_slope(self):
@@ -147,13 +143,10 @@ class TestCorrection:
         assert corrected(LAW, peaks).residual == pytest.approx(0.05 / 1.05, rel=0.01)
 
     def test_each_prediction_is_of_what_was_known_by_then(self):
-        record = record_of(goal=MEMORY, prior=PRIOR)
-        assert predicted_bytes(Measurements.of(record), 512) == straight(512)
-        read = numbered(trial_of(32, peak=straight(32) + GIB))
-        record = msgspec.structs.replace(record, trials=read)
-        assert predicted_bytes(Measurements.of(record), 512) == straight(512) + GIB
-        without = msgspec.structs.replace(record, prior=None)
-        assert predicted_bytes(Measurements.of(without), 512) is None
+        read = trial_of(32, peak=straight(32) + GIB)
+        records = with_prior(), with_prior(read), with_prior(read, prior=None)
+        predicted = [predicted_bytes(Measurements.of(record), 512) for record in records]
+        assert predicted == [straight(512), straight(512) + GIB, None]
 
 
 class TestCare:
@@ -166,15 +159,11 @@ class TestCare:
 
     def test_a_first_reading_that_tensors_do_not_explain_sets_the_old_pace(self):
         """Most of it may grow with the batch for all that is known."""
-        trials = numbered(trial_of(8, peak=20 * GIB))
-        record = record_of(trials, goal=MEMORY, prior=PRIOR)
-        assert next_trial(record).batch_size <= 8 * 8
+        assert next_trial(with_prior(trial_of(8, peak=20 * GIB))).batch_size <= 8 * 8
 
     def test_a_law_that_readings_contradict_is_dropped(self):
-        trials = numbered(trial_of(8, peak=2 * GIB), trial_of(64, peak=20 * GIB))
-        record = record_of(trials, goal=MEMORY, prior=PRIOR)
-        without = msgspec.structs.replace(record, prior=None)
-        assert next_trial(record) == next_trial(without)
+        trials = trial_of(8, peak=2 * GIB), trial_of(64, peak=20 * GIB)
+        assert next_trial(with_prior(*trials)) == next_trial(with_prior(*trials, prior=None))
 
     @pytest.mark.parametrize(
         ("prior", "why"),
@@ -184,8 +173,7 @@ class TestCare:
         ],
     )
     def test_without_a_law_it_is_said_and_the_search_is_as_before(self, prior, why):
-        trials = numbered(trial_of(8, peak=2 * GIB))
-        record = record_of(trials, goal=MEMORY, prior=prior)
+        record = with_prior(trial_of(8, peak=2 * GIB), prior=prior)
         assert prior_of(Measurements.of(record)) is None
         advice = advise(record)
         assert advice.prior_law is None
@@ -194,9 +182,8 @@ class TestCare:
 
 
 def test_the_answer_states_the_law_its_corrections_and_the_limit():
-    trials = numbered(*(trial_of(size, peak=straight(size) + GIB) for size in (32, 512)))
-    advice = advise(record_of(trials, goal=MEMORY, prior=PRIOR, capacity=10 * GIB))
-    law = advice.prior_law
+    trials = [trial_of(size, peak=straight(size) + GIB) for size in (32, 512)]
+    law = advise(with_prior(*trials, capacity=10 * GIB)).prior_law
     assert law.sizes == tuple(PEAKS)
     assert law.corrected_by == (32, 512)
     assert law.offset_bytes == pytest.approx(GIB, rel=1e-6)

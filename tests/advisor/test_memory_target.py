@@ -14,6 +14,9 @@ from ..on_paper import GIB, discovery_of, metered, numbered, record_of, trial_of
 from .machine import Machine
 
 LARGEST = Goal(kind="memory")
+CPU_OF_80_GIB = msgspec.structs.replace(record_of().device, kind="cpu")
+SPEED = [Goal(kind=kind, budget_s=1000) for kind in ("knee", "throughput")]
+for_speed = pytest.mark.parametrize("goal", SPEED, ids=lambda goal: goal.kind)
 
 
 class TestOverTheTarget:
@@ -28,35 +31,32 @@ class TestOverTheTarget:
             **changes,
         )
 
-    @pytest.mark.parametrize("kind", ["knee", "throughput"])
-    def test_the_script_s_own_size_is(self, kind):
+    @for_speed
+    def test_the_script_s_own_size_is(self, goal):
         """64 takes 78 GiB: the search goes on below it, and confirms what it recommends."""
-        result = self.machine(14).search(Goal(kind=kind, budget_s=1000))
+        result = self.machine(14).search(goal)
         assert 48 <= result.size <= 62
         assert result.advice.sureness == "confirmed"
         assert len(result.tried) == len(set(result.tried)) <= 8
-        confirmed = {
-            request.batch_size for request in result.requests if request.purpose == "confirm"
-        }
+        confirmed = [asked.batch_size for asked in result.requests if asked.purpose == "confirm"]
         assert 64 not in confirmed
         assert result.advice.reason.endswith(
             "Left out, for taking more than 76.00 GiB (capacity less 5%): the script's own 64."
         )
 
-    @pytest.mark.parametrize("kind", ["knee", "throughput"])
-    def test_every_size_is_until_a_small_one(self, kind):
+    @for_speed
+    def test_every_size_is_until_a_small_one(self, goal):
         """Nothing larger than a size over the target is tried, and no size twice."""
-        machine = self.machine(70, real_capacity=200 * GIB)
-        result = machine.search(Goal(kind=kind, budget_s=1000))
+        result = self.machine(70, real_capacity=200 * GIB).search(goal)
         assert result.tried[:3] == [64, 16, 4]
         assert len(result.tried) == len(set(result.tried))
         assert max(result.tried[1:]) < 64
         assert 4 <= result.size <= 6
 
-    @pytest.mark.parametrize("kind", ["knee", "throughput"])
-    def test_every_size_is(self, kind):
+    @for_speed
+    def test_every_size_is(self, goal):
         """Down to one sample, then the search ends."""
-        result = self.machine(77, real_capacity=200 * GIB).search(Goal(kind=kind, budget_s=1000))
+        result = self.machine(77, real_capacity=200 * GIB).search(goal)
         assert (result.size, result.tried[-1]) == (None, 1)
         assert result.advice.reason.startswith("Every size that ran takes more than 76.00 GiB")
 
@@ -68,9 +68,7 @@ class TestOverTheTarget:
         )
         record = record_of(trials, goal=Goal(kind="throughput"))
         assert finalists(Measurements.of(record)) == (32, 8)
-        reason = advise(record).reason
-        assert reason.startswith("The fastest size that ran;")
-        assert reason.endswith(" (capacity less 5%): 64.")
+        assert advise(record).reason.endswith(" (capacity less 5%): 64.")
 
     def test_the_thriftiest_of_the_others_is_taken(self):
         trials = numbered(
@@ -94,30 +92,27 @@ class TestOverTheTarget:
         trials = numbered(
             *(trial_of(size, size / 600, peak=peak) for size, peak in ((8, GIB), (16, 78 * GIB)))
         )
-        record = record_of(trials)
-        record = msgspec.structs.replace(
-            record, device=msgspec.structs.replace(record.device, kind="cpu")
-        )
+        record = record_of(trials, device=CPU_OF_80_GIB)
         assert list(field(Measurements.of(record))) == [8]
 
 
 class TestTheGuardEndsGrowth:
     """Growth that pays, and no size runs out of memory."""
 
-    @pytest.mark.parametrize("kind", ["knee", "throughput"])
-    def test_it_is_said_and_no_larger_batch_is_asked_for(self, kind):
+    @for_speed
+    def test_it_is_said_and_no_larger_batch_is_asked_for(self, goal):
         machine = Machine(
             time_s=lambda size: 0.1 + 0.0005 * size,
             memory=lambda size: int((2 + 0.6 * size) * GIB),
             discovery=discovery_of(native=16, num_samples=12_000),
             noise=0.0,
         )
-        result = machine.search(Goal(kind=kind, budget_s=1000))
+        result = machine.search(goal)
         assert (result.size, result.num_refused) == (120, 0)
         assert result.stop.reason == "memory allows no larger size"
         assert result.advice.verdict.limit == "memory"
         roomy = dataclasses.replace(machine, memory=lambda size: GIB)
-        assert roomy.search(Goal(kind=kind, budget_s=1000)).stop.reason == "the knee is bracketed"
+        assert roomy.search(goal).stop.reason == "the knee is bracketed"
 
 
 class TestUnknown:
@@ -128,29 +123,25 @@ class TestUnknown:
         assert advice.recommended.peak_bytes is None
         assert "peak" not in advice.headline
 
-    def test_a_size_of_unknown_memory_is_not_said_to_stay_below(self):
-        record = record_of(numbered(trial_of(8), trial_of(64)), goal=LARGEST)
-        assert advise(record).reason.startswith(
-            "The largest size that ran (its memory was not measured)."
-        )
-
-    def test_a_device_of_unknown_memory(self):
-        record = record_of([trial_of(8, peak=GIB)], goal=LARGEST)
-        reason = advise(msgspec.structs.replace(record, device=None)).reason
-        assert reason.startswith("The largest size that ran (how much memory there is was not")
+    @pytest.mark.parametrize(
+        ("peak", "changes", "why"),
+        [
+            (None, {}, "(its memory was not measured)"),
+            (GIB, {"device": None}, "(how much memory there is was not"),
+        ],
+    )
+    def test_a_size_is_not_said_to_stay_below(self, peak, changes, why):
+        reason = advise(record_of([trial_of(8, peak=peak)], goal=LARGEST, **changes)).reason
+        assert reason.startswith(f"The largest size that ran {why}")
 
 
 class TestLongerBatches:
     def test_the_room_kept_for_them_is_named(self):
         """76 GiB are left by the margin, and of them 10/14 as a batch may be that much longer."""
-        lengths = {8: 100, 16: 100, 64: 140}
-        trials = [
-            trial_of(
-                size,
-                peak=GIB * size / 4,
-                inputs=InputSize(num_batches=5, smallest=10, largest=length),
-            )
-            for size, length in lengths.items()
-        ]
+        inputs = {
+            size: InputSize(num_batches=5, smallest=10, largest=length)
+            for size, length in {8: 100, 16: 100, 64: 140}.items()
+        }
+        trials = [trial_of(size, peak=GIB * size / 4, inputs=its) for size, its in inputs.items()]
         reason = advise(record_of(numbered(*trials), goal=LARGEST)).reason
         assert "stays below 54.29 GiB (capacity less 5%, and 29% of that kept for longer " in reason

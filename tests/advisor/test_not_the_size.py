@@ -48,9 +48,17 @@ def refused(size, detail, **changes):
     return failed(size, detail=detail, **changes)
 
 
-def raised(detail, **changes):
+def record(*trials, workers=1, **changes):
+    return record_of(numbered(*trials), num_workers_started=workers, **changes)
+
+
+def rules(advice):
+    return {finding.rule: finding for finding in advice.findings}
+
+
+def raised(detail):
     kind, _, text = detail.partition(": ")
-    return over(Raised(kind=kind, text=text, traceback="it", out_of_memory=True, **changes))
+    return over(Raised(kind=kind, text=text, traceback="it", out_of_memory=True))
 
 
 class TestWhoseMemory:
@@ -70,31 +78,26 @@ class TestWhoseMemory:
 
     @pytest.mark.parametrize("words", [TAKEN, TWO_OTHERS])
     def test_the_search_stops_and_says_who(self, words):
-        record = record_of(numbered(refused(8, words)), capacity=23 * GIB, num_workers_started=1)
-        stop = next_trial(record)
+        run = record(refused(8, words), capacity=23 * GIB)
+        stop = next_trial(run)
         assert isinstance(stop, Done)
         assert "process 4242 holds" in stop.reason or "process 7 holds" in stop.reason
-        error = nothing_fits(record, "", "log")
+        error = nothing_fits(run, "", "log")
         assert "nothing fits" not in str(error)
         assert "--device cuda:N" in error.remedy
 
     def test_a_later_process_goes_on(self):
         """Of a resumed run, or where the search started another."""
-        record = record_of(
-            numbered(trial_of(8, 0.1), refused(16, TAKEN)), capacity=23 * GIB, num_workers_started=2
-        )
-        request = next_trial(record)
-        assert not isinstance(request, Done)
+        trials = trial_of(8, 0.1), refused(16, TAKEN)
+        assert not isinstance(next_trial(record(*trials, workers=2, capacity=23 * GIB)), Done)
 
     def test_what_ran_stands_and_no_size_is_blamed(self):
         ran = [trial_of(size, size / 100, peak=GIB) for size in (1, 8)]
-        record = record_of(
-            numbered(*ran, refused(32, TAKEN)), capacity=23 * GIB, num_workers_started=1
-        )
-        assert nothing_fits(record, "", "log") is None
-        assert Measurements.of(record).smallest_bad is None
-        advice = advise(record)
-        found = {finding.rule: finding for finding in advice.findings}
+        run = record(*ran, refused(32, TAKEN), capacity=23 * GIB)
+        assert nothing_fits(run, "", "log") is None
+        assert Measurements.of(run).smallest_bad is None
+        advice = advise(run)
+        found = rules(advice)
         assert "process 4242 holds 22.70 GiB" in found["memory.not_the_size"].message
         assert "memory.refused" not in found
         assert advice.recommended is not None
@@ -121,12 +124,9 @@ class TestAbsurdRequests:
     @pytest.mark.parametrize("words", [OF_A_GPU, ENDLESS, OF_NCCL, OF_A_CPU])
     def test_named_at_once(self, words, tmp_path):
         assert refusal_before_the_loop(raised(words), None) is not None
-        record = record_of(
-            numbered(refused(128, words)), capacity=24 * GIB, discovery=discovery_of(native=128),
-            num_workers_started=1,
-        )  # fmt: skip
-        assert isinstance(next_trial(record), Done)
-        error = nothing_fits(record, "the traceback", "log")
+        run = record(refused(128, words), capacity=24 * GIB, discovery=discovery_of(native=128))
+        assert isinstance(next_trial(run), Done)
+        error = nothing_fits(run, "the traceback", "log")
         assert isinstance(error, ScriptError)
         assert "were asked for at once" in str(error)
         assert "fault of the script" in error.remedy
@@ -138,41 +138,30 @@ class TestAbsurdRequests:
         assert not request_of(words).is_absurd(128, None)
         assert request_of(words).is_absurd(8, None)
         assert not request_of(words).is_absurd(None, None)
-        record = record_of(numbered(refused(128, words)), num_workers_started=1)
-        assert not isinstance(next_trial(record), Done)
+        assert not isinstance(next_trial(record(refused(128, words))), Done)
 
 
 class TestPinnedMemory:
     def test_the_remedy_is_that_of_the_host(self):
         words = "RuntimeError: CUDA error: out of memory (in the pin memory thread for device 0)"
-        record = record_of(numbered(trial_of(8, 0.1), refused(512, words)))
-        known = failure_of(record.trials[1], record.device, smaller_ran=True)
-        assert known == PINNED
-        found = {finding.rule: finding for finding in advise(record).findings}
-        assert "pin_memory=False" in found["memory.not_the_size"].remedy
+        run = record(trial_of(8, 0.1), refused(512, words))
+        assert failure_of(run.trials[1], run.device, smaller_ran=True) == PINNED
+        assert "pin_memory=False" in rules(advise(run))["memory.not_the_size"].remedy
 
-    def test_a_refusal_of_the_device_is_no_such_thing(self):
-        assert failure_of(refused(8, OWN), None, smaller_ran=True) is None
-        assert failure_of(refused(8, "CUDA error: out of memory"), None, smaller_ran=True) is None
+    @pytest.mark.parametrize("words", [OWN, "CUDA error: out of memory"])
+    def test_a_refusal_of_the_device_is_no_such_thing(self, words):
+        assert failure_of(refused(8, words), None, smaller_ran=True) is None
 
 
 class TestKernelLimits:
     def test_an_index_of_32_bits(self):
         """32 ran and 33 crashed: by the shapes 32 is the most."""
         words = "AcceleratorError: CUDA error: an illegal memory access was encountered"
-        limit = kernel_limit(words, 33, (33, 2048, 32768))
-        assert limit.largest == 32
-        assert "2,214,592,512 elements" in limit.why
-        record = record_of(
-            numbered(
-                trial_of(8, 0.1, peak=GIB),
-                trial_of(32, 0.3, peak=2 * GIB),
-                failed(33, "exception", detail=words, largest_tensor=(33, 2048, 32768)),
-            ),
-            num_workers_started=2,
-        )
-        found = {finding.rule: finding for finding in advise(record).findings}
+        crashed = failed(33, "exception", detail=words, largest_tensor=(33, 2048, 32768))
+        ran = trial_of(8, 0.1, peak=GIB), trial_of(32, 0.3, peak=2 * GIB)
+        found = rules(advise(record(*ran, crashed, workers=2)))
         assert "memory is not the limit" in found["trial.exception"].message
+        assert "2,214,592,512 elements" in found["trial.exception"].message
         assert "Take 32 or less" in found["trial.exception"].remedy
         assert not [rule for rule in found if rule.startswith("memory.refused")]
 
@@ -183,7 +172,7 @@ class TestKernelLimits:
             trials = [trial_of(8, 0.1008, peak=GIB)]
             trials += [failed(64, "exception", detail=words, largest_tensor=(64, 2048, 32768))]
             for _ in range(40):
-                step = next_trial(record_of(numbered(*trials), goal=goal, num_workers_started=1))
+                step = next_trial(record(*trials, goal=goal))
                 if isinstance(step, Done) or step.purpose != "search":
                     break
                 assert step.batch_size <= 32
@@ -200,6 +189,8 @@ class TestKernelLimits:
             ("upsample_nearest2d only supports output tensors with less than INT_MAX elements", 64,
              (64, 512, 256, 256), 63),
             ("input tensor is too large for 32-bit indexing", 16, (16, 4096, 65_536), 7),
+            # A tensor that grows with the square gives no size.
+            ("an illegal memory access was encountered", 50_000, (50_000, 50_000), None),
         ],
     )  # fmt: skip
     def test_the_number_by_the_shapes(self, words, size, shape, largest):
@@ -223,7 +214,6 @@ class TestKernelLimits:
     @pytest.mark.parametrize(
         ("words", "shape"),
         [
-            ("an illegal memory access was encountered", (33, 2048, 16)),
             ("an illegal memory access was encountered", ()),
             ("CUDA error: device-side assert triggered", (33, 2048, 32768)),
             ("CUDA error: an illegal mem", (33, 2048, 32768)),
@@ -233,36 +223,27 @@ class TestKernelLimits:
     def test_a_bug_stays_one(self, words, shape):
         assert kernel_limit(words, 33, shape, smaller_ran=True) is None
 
-    def test_a_tensor_that_grows_with_the_square_gives_no_size(self):
-        words = "an illegal memory access was encountered"
-        assert kernel_limit(words, 50_000, (50_000, 50_000)).largest is None
-
 
 class TestAnEvaluation:
     ASIDE = "a batch of 64 of the loader made at train.py:31"
 
     def test_the_training_size_stands(self):
-        record = record_of(
-            numbered(trial_of(8, 0.1, peak=GIB), refused(32, OWN, aside=self.ASIDE)),
-            num_workers_started=1,
-        )
-        assert isinstance(next_trial(record), Done)
-        assert Measurements.of(record).smallest_bad is None
-        advice = advise(record)
+        run = record(trial_of(8, 0.1, peak=GIB), refused(32, OWN, aside=self.ASIDE))
+        assert isinstance(next_trial(run), Done)
+        assert Measurements.of(run).smallest_bad is None
+        advice = advise(run)
         assert advice.recommended.batch_size == 8
-        found = {finding.rule: finding for finding in advice.findings}
-        assert self.ASIDE in found["memory.not_the_size"].message
-        assert "torch.no_grad()" in found["memory.not_the_size"].remedy
+        finding = rules(advice)["memory.not_the_size"]
+        assert self.ASIDE in finding.message
+        assert "torch.no_grad()" in finding.remedy
 
     def test_where_nothing_ran_the_error_says_it(self):
-        record = record_of(numbered(refused(8, OWN, aside=self.ASIDE)), num_workers_started=1)
-        error = nothing_fits(record, "", "log")
+        error = nothing_fits(record(refused(8, OWN, aside=self.ASIDE)), "", "log")
         assert "train.py:31" in str(error)
         assert "The training size stands" in error.remedy
 
     def test_a_refusal_of_the_training_is_one(self):
-        record = record_of(numbered(refused(8, OWN)), num_workers_started=1)
-        assert next_trial(record).batch_size < 8
+        assert next_trial(record(refused(8, OWN))).batch_size < 8
 
 
 class TestPartsOfDataParallel:
@@ -286,7 +267,5 @@ class TestPartsOfDataParallel:
     def test_the_executed_last_batch_says_it(self):
         words = "RuntimeError: Input tensor at index 3 has invalid shape [2, 1, 9], but expected "
         check = TailCheck(num_samples=13, outcome="exception", detail=words + "[2, 4, 9]")
-        record = record_of((trial_of(16, 0.1),))
-        measurements = Measurements.of(record)
-        found = tail_findings(measurements, 16, None, check)
+        found = tail_findings(Measurements.of(record(trial_of(16, 0.1))), 16, None, check)
         assert "differ in axis 1" in found[0].message

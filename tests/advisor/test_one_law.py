@@ -25,6 +25,20 @@ SEEDS = range(60)
 NO_REQUESTS = ()
 
 
+def trial_of(size, peak, outside=0, held=0):
+    third = held // 3
+    return FakeTrial(
+        batch_size=size, peak_bytes=peak, outside_bytes=outside, parameter_bytes=third,
+        gradient_bytes=third, optimizer_bytes=third, input_bytes=0,
+    )  # fmt: skip
+
+
+def estimated(trials, memory_bytes, asked=None):
+    """What `estimate` says of a GPU with so much memory beside CUDA itself."""
+    asked = asked or [NO_REQUESTS] * len(trials)
+    return forecast(Variant(), trials, asked, [("A", memory_bytes + LEAST_CONTEXT_BYTES)])
+
+
 class Script:
     """A step whose peak lies in the optimizer or in the passes over the batch.
 
@@ -52,15 +66,7 @@ class Script:
 
     def trial(self, size):
         passes = max(self.line(size), int(self.held + self.temporary + self.slower * size))
-        return FakeTrial(
-            batch_size=size,
-            peak_bytes=max(passes, self.held + self.update),
-            outside_bytes=passes,
-            parameter_bytes=self.held // 3,
-            gradient_bytes=self.held // 3,
-            optimizer_bytes=self.held // 3,
-            input_bytes=0,
-        )
+        return trial_of(size, max(passes, self.held + self.update), passes, self.held)
 
     def by_estimate(self):
         """The steps that `estimate` makes for the GPU that has the memory."""
@@ -73,14 +79,13 @@ class Script:
     def by_search(self):
         """Those that the search makes for the same memory."""
         trials, peaks, floor = [], {}, 0
-        while (size := self._next(peaks, floor)) is not None:
+        while (
+            size := next_fake_size(peaks, self.own, self.capacity, NUM_SAMPLES, floor)
+        ) is not None:
             trials.append(self.trial(size))
             peaks[size] = trials[-1].peak_bytes
             floor = floor_of(trials, peaks)
         return trials
-
-    def _next(self, peaks, floor):
-        return next_fake_size(peaks, self.own, self.capacity, NUM_SAMPLES, floor)
 
 
 @pytest.mark.parametrize("rough", [False, True])
@@ -119,23 +124,19 @@ def test_one_size_that_fills_the_largest_gpu_is_not_the_only_one():
     while (size := next_size(trials, 2, GIB, None)) is not None:
         trials.append(Script(0).trial(size))
     assert [trial.batch_size for trial in trials] == [2, 8]
-    answer = forecast(Variant(), trials, [NO_REQUESTS] * 2, [("A", GIB)])
-    assert answer.gpus[0].high == 0
+    assert estimated(trials, GIB - LEAST_CONTEXT_BYTES).gpus[0].high == 0
 
 
 def test_both_find_the_same_largest_size():
     """To one sample: the search by the law, `estimate` between the sizes that it looked at."""
     for seed in SEEDS:
         script = Script(seed)
-        target, gpu = script.capacity, [("A", script.capacity + LEAST_CONTEXT_BYTES)]
-        trials = script.by_estimate()
-        answer = forecast(Variant(), trials, [NO_REQUESTS] * len(trials), gpu)
+        target = script.capacity
+        answer = estimated(script.by_estimate(), target)
         searched = script.by_search()
         peaks = {trial.batch_size: trial.peak_bytes for trial in searched}
         law = law_of(peaks, floor_of(searched, peaks), passes_of(searched))
-        assert isinstance(law, StepLaw)
         by_peaks = law_of(peaks, floor_of(searched, peaks))  # all that an allocator's segments tell
-        assert isinstance(by_peaks, StepLaw)
         assert abs(by_peaks.largest_batch(target) - law.largest_batch(target)) <= 1, seed
         assert answer.gpus[0].is_bounded
         assert abs(answer.gpus[0].high - law.largest_batch(target)) <= 1, seed
@@ -159,9 +160,7 @@ def test_both_state_the_same_of_the_same_steps():
             prior=prior,
         )
         stated = advise(record).prior_law
-        target = int(script.capacity * (1 - MARGIN))
-        gpu = [("A", target + LEAST_CONTEXT_BYTES)]
-        answer = forecast(Variant(), trials, [NO_REQUESTS] * len(trials), gpu)
+        answer = estimated(trials, int(script.capacity * (1 - MARGIN)))
         assert (stated.floor_bytes, stated.fixed_bytes, stated.sample_bytes) == (
             answer.floor_bytes,
             answer.fixed_bytes,
@@ -177,35 +176,23 @@ def test_requests_that_come_in_the_same_order_say_what_the_law_says():
     def requests(size):
         return (held, sample * size, -2, update, -3)
 
-    def trial(size):
-        peak = max(held + sample * size, held + update)
-        return FakeTrial(
-            batch_size=size, peak_bytes=peak, outside_bytes=held + sample * size,
-            parameter_bytes=held // 4, gradient_bytes=held // 4, optimizer_bytes=held // 2,
-            input_bytes=0,
-        )  # fmt: skip
-
     sizes = (2, 8, 32, 128, 512, 2048, 8192, 32768)
-    trials = [trial(size) for size in sizes]
+    asked = [requests(size) for size in sizes]
+    trials = []
+    for size in sizes:
+        passes = held + sample * size
+        trials.append(trial_of(size, max(passes, held + update), passes, held))
     law = law_of_trials(trials)
     for memory in range(5, 90, 7):
-        gpu = [("A", memory * GIB)]
-        with_them, without = (
-            forecast(Variant(), trials, asked, gpu).gpus[0].high
-            for asked in ([requests(size) for size in sizes], [NO_REQUESTS] * len(sizes))
-        )
-        assert with_them == without == law.largest_batch(memory * GIB - LEAST_CONTEXT_BYTES)
+        memory_bytes = memory * GIB - LEAST_CONTEXT_BYTES
+        with_them, without = (estimated(trials, memory_bytes, each) for each in (asked, None))
+        largest = law.largest_batch(memory_bytes)
+        assert with_them.gpus[0].high == without.gpus[0].high == largest
 
 
 def test_a_peak_that_bends_has_no_law_and_says_so():
-    trials = [
-        FakeTrial(
-            batch_size=size, peak_bytes=GIB + MIB * size**2, parameter_bytes=0, gradient_bytes=0,
-            optimizer_bytes=0, input_bytes=0,
-        )
-        for size in (2, 8, 32, 128)
-    ]  # fmt: skip
-    answer = forecast(Variant(), trials, [NO_REQUESTS] * 4, [("A", 8 * GIB)])
+    trials = [trial_of(size, GIB + MIB * size**2) for size in (2, 8, 32, 128)]
+    answer = estimated(trials, 8 * GIB - LEAST_CONTEXT_BYTES)
     assert "does not grow evenly" in answer.no_law
     assert (answer.floor_bytes, answer.residual) == (0.0, None)
     assert 32 <= answer.gpus[0].high <= 83  # the straight line of both neighbours: too high at most

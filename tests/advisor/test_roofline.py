@@ -50,15 +50,18 @@ def test_sizes_between_those_that_were_looked_at():
     assert work_at(other, 20) == work(20)
 
 
-def test_what_is_unknown_has_a_reason():
-    for specs, given, words in (
+@pytest.mark.parametrize(
+    ("specs", "given", "words"),
+    [
         (None, work(2), "no bandwidth"),
         (SPECS["T4"], work(2), "no dense peak of bfloat16 for Tesla T4"),
         (A100, OUTSIDE, OUTSIDE),
-    ):
-        bound = step_bound("any", specs, "", 2, given)
-        assert bound.seconds is None
-        assert words in bound.reason
+    ],
+)
+def test_what_is_unknown_has_a_reason(specs, given, words):
+    bound = step_bound("any", specs, "", 2, given)
+    assert bound.seconds is None
+    assert words in bound.reason
 
 
 def test_without_tensor_cores_for_tf32_the_peak_of_float32_counts():

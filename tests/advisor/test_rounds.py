@@ -2,12 +2,11 @@
 
 import msgspec
 import pytest
-from batchadvisor.advisor.choose.knee import fastest
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.speeds import OF_A_CPU, speeds_of
-from batchadvisor.records import Goal, Spread, Turns
+from batchadvisor.records import Goal, Turns
 
-from ..on_paper import discovery_of, numbered, record_of, trial_of
+from ..on_paper import CPU, discovery_of, numbered, record_of, trial_of
 from .drifting import BEST, DriftingMachine, throughput
 
 TRUE = {8: 400.0, 32: 600.0, 64: 700.0}
@@ -21,11 +20,17 @@ def rounds(drifts, sizes=tuple(TRUE), true=TRUE):
     )
 
 
-def cpu(trials, **changes):
-    record = record_of(numbered(*trials), **changes)
-    return msgspec.structs.replace(
-        record, device=msgspec.structs.replace(record.device, kind="cpu")
-    )
+def measured(*trials):
+    return Measurements.of(record_of(numbered(*trials), device=CPU))
+
+
+def windows(*sizes):
+    """Each size by itself."""
+    return [trial_of(size, size / TRUE[size]) for size in sizes or TRUE]
+
+
+def rates_of(searched):
+    return {size: trial.samples_per_s.median for size, trial in searched.items()}
 
 
 def in_turn(turns, **changes):
@@ -81,8 +86,7 @@ class TestCompare:
     """One comparison: what two sizes do not share makes their ratio less sure."""
 
     def test_rounds_are_surer_than_windows_apart(self):
-        windows = [trial_of(size, size / TRUE[size]) for size in (32, 64)]
-        apart = speeds_of(numbered(*windows), OF_A_CPU).compare(32, 64)
+        apart = speeds_of(numbered(*windows(32, 64)), OF_A_CPU).compare(32, 64)
         together = estimated(rounds([1.0, 1.3, 0.9, 1.25, 1.0])).compare(32, 64)
         assert apart.median == pytest.approx(together.median)
         assert apart.relative_half_width > 2 * together.relative_half_width
@@ -93,8 +97,7 @@ class TestCompare:
         widths = []
         for wander in (1.0, 1.2):
             again = [trial_of(8, 0.02 * wander ** (number % 2)) for number in range(6)]
-            windows = [trial_of(size, size / TRUE[size]) for size in (32, 64)]
-            compared = speeds_of(numbered(*again, *windows), OF_A_CPU).compare(32, 64)
+            compared = speeds_of(numbered(*again, *windows(32, 64)), OF_A_CPU).compare(32, 64)
             widths.append(compared.relative_half_width)
         assert widths[1] > 2 * widths[0]
 
@@ -111,32 +114,25 @@ class TestCompare:
 
 class TestFacts:
     def test_the_comparison_speaks_for_its_sizes(self):
-        long = [
-            trial_of(size, size / TRUE[size] * slow)
-            for size, slow in zip(TRUE, (1, 1.3, 1), strict=True)
-        ]
-        searched = Measurements.of(cpu([*long, in_turn(rounds([1.0, 1.2] * 3))])).searched
+        slow = trial_of(32, 1.3 * 32 / TRUE[32])
+        searched = measured(*windows(8, 64), slow, in_turn(rounds([1.0, 1.2] * 3))).searched
         assert searched[32].kind == "timed", "profile and memory are the long trial's"
-        rate = searched[32].samples_per_s.median / searched[64].samples_per_s.median
-        assert rate == pytest.approx(600 / 700, rel=0.05)
+        rates = rates_of(searched)
+        assert rates[32] / rates[64] == pytest.approx(600 / 700, rel=0.05)
         assert searched[32].step_s.median == pytest.approx(32 / searched[32].samples_per_s.median)
 
     def test_a_size_that_took_no_turns_has_another_number_of_batches_a_step(self):
         """Accumulation up to 32 samples: four batches of 8, one of 32 and of 64."""
         alone = trial_of(8, 4 * 8 / TRUE[8], micro_batches=4)
-        long = [trial_of(size, size / TRUE[size]) for size in (32, 64)]
-        searched = Measurements.of(
-            cpu([alone, *long, in_turn(rounds([1.0] * 3, (32, 64)))])
-        ).searched
+        searched = measured(alone, *windows(32, 64), in_turn(rounds([1.0] * 3, (32, 64)))).searched
         assert searched[64].step_s.median == pytest.approx(64 / TRUE[64])
         assert searched[64].samples_per_s.median == pytest.approx(TRUE[64])
 
     def test_a_machine_that_is_slower_by_then_changes_no_order(self):
         """Sizes that take turns stay beside those that took none."""
         alone = trial_of(1, 1 / 90)
-        long = [trial_of(size, size / TRUE[size]) for size in TRUE]
-        searched = Measurements.of(cpu([alone, *long, in_turn(rounds([2.0, 2.2, 1.9]))])).searched
-        rates = {size: trial.samples_per_s.median for size, trial in searched.items()}
+        slower = in_turn(rounds([2.0, 2.2, 1.9]))
+        rates = rates_of(measured(alone, *windows(), slower).searched)
         assert rates == pytest.approx({1: 90.0, **TRUE}, rel=0.3)
         assert rates[8] / rates[64] == pytest.approx(TRUE[8] / TRUE[64])
         assert rates[1] < 0.3 * rates[8]
@@ -144,31 +140,16 @@ class TestFacts:
     def test_sizes_that_no_round_connects_keep_their_own_levels(self):
         """8 and 32 met, 64 and 128 met while the machine was a fifth slower."""
         true = {**TRUE, 128: 350.0}
-        long = [trial_of(size, size / true[size]) for size in true]
         fast, slow = rounds([1.0] * 4, (8, 32)), rounds([1.2] * 4, (64, 128), true)
-        searched = Measurements.of(cpu([*long, in_turn(fast), in_turn(slow)])).searched
-        rates = {size: trial.samples_per_s.median for size, trial in searched.items()}
+        alone = [*windows(), trial_of(128, 128 / true[128])]
+        rates = rates_of(measured(*alone, in_turn(fast), in_turn(slow)).searched)
         assert rates == pytest.approx(true, rel=0.1)
 
     def test_the_confirmation_counts_as_more_rounds(self):
-        long = [trial_of(size, size / TRUE[size]) for size in TRUE]
         again = in_turn(rounds([1.2, 1.1], (32, 64)), purpose="confirm", worker=1)
-        record = cpu([*long, in_turn(rounds([1.0])), again])
-        assert Measurements.of(record).best_timed[32].samples_per_s.num_samples == 3
-        assert Measurements.of(record).searched[32].samples_per_s.num_samples == 1
-
-
-def test_luck_of_a_size_that_was_timed_alone_makes_it_not_the_fastest():
-    sure = [trial_of(size, size / TRUE[size]) for size in TRUE]
-    rates = (
-        Spread(median=720.0, low=low, high=800.0, num_samples=6, confidence=0.9)
-        for low in (500.0, 690.0)
-    )
-    lucky, fast = (
-        msgspec.structs.replace(trial_of(512, 512 / 720), samples_per_s=rate) for rate in rates
-    )
-    assert fastest(Measurements.of(cpu([*sure, lucky]))) == 64
-    assert fastest(Measurements.of(cpu([*sure, fast]))) == 512
+        measurements = measured(*windows(), in_turn(rounds([1.0])), again)
+        assert measurements.best_timed[32].samples_per_s.num_samples == 3
+        assert measurements.searched[32].samples_per_s.num_samples == 1
 
 
 @pytest.fixture(scope="module")
@@ -201,16 +182,14 @@ class TestSearch:
 
     def test_on_a_gpu_nothing_is_compared_in_rounds(self):
         result = DriftingMachine(seed=0, kind="cuda").search(Goal())
-        assert all(
-            trial.kind == "timed" for trial in result.record.trials if trial.purpose != "tail"
-        )
+        kinds = {trial.kind for trial in result.record.trials if trial.purpose != "tail"}
+        assert kinds == {"timed"}
 
     def test_expensive_sizes_take_no_turns(self):
         slow = DriftingMachine(seed=0, time_s=lambda size: 0.5 + size)
         record = slow.search(Goal(budget_s=600)).record
-        assert all(
-            max(trial.turns.sizes) <= 8 for trial in record.trials if trial.turns is not None
-        )
+        met = [trial.turns.sizes for trial in record.trials if trial.turns is not None]
+        assert all(max(sizes) <= 8 for sizes in met)
 
     def test_one_process_a_size_takes_no_turns(self):
         slow = DriftingMachine(seed=0, discovery=discovery_of(native=8, door="template"))
@@ -233,13 +212,9 @@ class TestSearch:
             assert result.advice.sureness in ("confirmed", "not confirmed")
             if result.advice.sureness == "not confirmed":
                 assert "is faster" in result.advice.reason, "the rival is named"
-            assert [trial.outcome for trial in result.record.trials if trial.kind == "turns"] == [
-                "script_ended"
-            ], "asked for once, not again"
-            assert not [
-                finding
-                for finding in result.advice.findings
-                if finding.rule == "trial.script_ended"
-            ]
+            in_turns = [trial for trial in result.record.trials if trial.kind == "turns"]
+            assert [trial.outcome for trial in in_turns] == ["script_ended"], "not asked again"
+            rules = {finding.rule for finding in result.advice.findings}
+            assert "trial.script_ended" not in rules
         assert confirmed, "a machine this unsteady still confirms some"
         assert min(map(throughput, confirmed)) > 0.92 * BEST

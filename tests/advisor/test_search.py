@@ -1,4 +1,4 @@
-"""The search on machines on paper: what it may never do, and how well it does."""
+"""The search on machines on paper: what it may never do, how well it does, sizes that fail."""
 
 import msgspec
 import pytest
@@ -9,17 +9,24 @@ from batchadvisor.advisor.search.knee_search import next_size
 from batchadvisor.advisor.search.next_trial import next_trial
 from batchadvisor.records import Goal
 
-from ..on_paper import discovery_of, numbered, record_of, trial_of
+from ..on_paper import GIB, discovery_of, failure_of, numbered, record_of, trial_of
 from .machine import Machine
-from .random_machines import laws_hold, random_machine
+from .random_machines import MANY_TRIALS, laws_hold, random_machine
 
 
 class TestRandomMachines:
-    @pytest.mark.parametrize("kind", ["knee", "throughput", "memory"])
-    def test_laws(self, kind):
+    @pytest.mark.parametrize(
+        "goal",
+        [Goal(), Goal(kind="throughput"), Goal(kind="memory"), Goal(max_batch=50)],
+        ids=["knee", "throughput", "memory", "max batch"],
+    )
+    def test_laws(self, goal):
         for seed in range(60):
             machine = random_machine(seed)
-            laws_hold(machine, machine.search(Goal(kind=kind)))
+            result = machine.search(goal)
+            laws_hold(machine, result)
+            top = goal.max_batch or machine.discovery.primary.num_samples
+            assert max(trial.batch_size for trial in result.record.trials) <= top
 
     def test_laws_under_a_short_budget(self):
         for seed in range(40):
@@ -28,37 +35,18 @@ class TestRandomMachines:
             laws_hold(machine, result)
             # The own size runs whatever the budget says; without a larger one there is no answer.
             no_answer_yet = result.advice.standing == "not compared"
-            assert (
-                result.size is not None
-                or no_answer_yet
-                or machine.memory(1) > 0.9 * machine.capacity
-            )
-
-    def test_laws_with_max_batch(self):
-        for seed in range(40):
-            machine = random_machine(seed)
-            result = machine.search(Goal(max_batch=50))
-            laws_hold(machine, result)
-            assert max(trial.batch_size for trial in result.record.trials) <= 50
-
-    def test_the_same_record_gives_the_same_answer(self):
-        """Every prefix of a record asks for the trial that came next, however often it is asked."""
-        for seed in range(12):
-            result = random_machine(seed).search()
-            record = result.record
-            assert next_trial(record) == next_trial(record) == result.stop
-            again = random_machine(seed).search()
-            assert again.requests == result.requests
-            assert again.advice == result.advice
+            too_small = machine.memory(1) > 0.9 * machine.capacity
+            assert result.size is not None or no_answer_yet or too_small
 
     def test_a_resumed_run_ends_as_the_whole_one(self):
         """Only the record decides: through JSON and back after every trial, nothing changes."""
         machine = random_machine(3)
-        whole = machine.search()
-        for length in range(len(whole.record.trials)):
+        whole, again = machine.search(), machine.search()
+        assert (again.requests, again.advice) == (whole.requests, whole.advice)
+        for length, step in enumerate([*whole.requests, whole.stop]):
             part = machine.search(stop_after=length).record
             stored = msgspec.json.decode(msgspec.json.encode(part), type=type(part))
-            assert next_trial(stored) == whole.requests[length]
+            assert next_trial(stored) == step
 
     def test_knee_is_near_the_best(self):
         """On a quiet machine the answer reaches the tolerance and is not far above the knee."""
@@ -80,10 +68,7 @@ class TestRandomMachines:
     def test_throughput_goal_takes_the_fastest(self):
         machine = Machine(time_s=lambda size: 0.01 + 1e-6 * size**2, noise=0.002)
         result = machine.search(Goal(kind="throughput", budget_s=1e9))
-        rates = {
-            trial.batch_size: trial.batch_size / machine.time_s(trial.batch_size)
-            for trial in result.record.trials
-        }
+        rates = {size: size / machine.time_s(size) for size in result.tried}
         assert rates[result.size] >= 0.97 * max(rates.values())
 
 
@@ -121,11 +106,8 @@ class TestCost:
     def test_no_step_up_takes_most_of_it(self):
         for budget_s in (30.0, 60.0, 120.0, 240.0):
             machine = Machine(time_s=lambda size: 0.05 + 0.002 * size, noise=0.0)
-            grown = [
-                asked
-                for asked in machine.search(Goal(kind="throughput", budget_s=budget_s)).requests
-                if asked.reason.startswith("x")
-            ]
+            requests = machine.search(Goal(kind="throughput", budget_s=budget_s)).requests
+            grown = [asked for asked in requests if asked.reason.startswith("x")]
             assert grown
             for request in grown:
                 fewest = request.min_warmup_steps + request.min_timed_steps
@@ -152,7 +134,8 @@ class TestCost:
         """32 is the fastest or slower than 16; either way the next step up is too dear."""
         trials = [trial_of(8, 0.8), trial_of(16, 0.8), trial_of(32, last_s)]
         record = record_of(numbered(*trials), goal=Goal(kind="throughput", budget_s=30))
-        assert next_size(Measurements.of(record), Budget(Measurements.of(record))) == why
+        measurements = Measurements.of(record)
+        assert next_size(measurements, Budget(measurements)) == why
 
     def test_nothing_is_kept_back_for_sizes_that_lost(self):
         """The best two are confirmed, however large the largest."""
@@ -164,3 +147,107 @@ class TestCost:
         )
         assert before > 0
         assert after < 10.0
+
+
+class Failing:
+    """Fails a trial in this way where its request is one of these."""
+
+    def __init__(self, outcome, of=lambda request: True):
+        self.outcome, self.of = outcome, of
+
+    def __call__(self, request, worker):
+        return self.outcome if self.of(request) else None
+
+
+def confirmed_from(size):
+    return lambda request: request.purpose == "confirm" and request.batch_size >= size
+
+
+OTHERWISE = ["exception", "no_step", "wrong_size", "hung", "crashed"]
+
+
+class TestFailures:
+    def test_nothing_fits(self):
+        machine = Machine(memory=lambda size: 90 * GIB)
+        result = machine.search()
+        assert result.size is None
+        assert result.stop.reason == "nothing fits: batch 1 failed"
+        assert result.advice.sureness == "none"
+        assert "Nothing fits within 80.00 GiB" in result.advice.reason
+        assert result.tried[-1] == 1
+
+    def test_own_size_does_not_fit(self):
+        machine = Machine(memory=lambda size: 30 * GIB * size, discovery=discovery_of(native=16))
+        result = machine.search()
+        assert result.size in (1, 2)
+        laws_hold(machine, result)
+
+    def test_out_of_memory_in_the_confirmation(self):
+        """A fresh process may need more; then a smaller size that is confirmed is taken."""
+        for seed in range(10):
+            machine = random_machine(seed)
+            first = machine.search()
+            machine.outcome = Failing("out_of_memory", confirmed_from(first.size))
+            result = machine.search()
+            assert result.finished
+            assert len(result.record.trials) <= MANY_TRIALS
+            kept = result.advice.standing in ("too noisy", "worse")
+            assert result.size is None or result.size < first.size or kept
+            # A size that was refused is not started again and again.
+            refused = [trial.batch_size for trial in result.record.trials if not trial.ran]
+            assert len(refused) == len(set(refused))
+
+    def test_out_of_memory_in_the_confirmation_of_the_largest(self):
+        machine = Machine(discovery=discovery_of(num_samples=10**7))
+        first = machine.search(Goal(kind="memory"))
+        machine.outcome = Failing("out_of_memory", confirmed_from(first.size))
+        result = machine.search(Goal(kind="memory"))
+        assert result.finished
+        assert result.size < first.size
+        assert result.advice.sureness == "confirmed"
+
+    def test_memory_hidden_from_the_search(self):
+        """Capacity is less than the device says: failures bound the sizes."""
+        for seed in range(20):
+            machine = random_machine(seed)
+            machine.real_capacity = int(machine.capacity * 0.7)
+            laws_hold(machine, machine.search())
+
+    def test_script_ended(self):
+        """The script is too short for another window: what was measured stands."""
+        result = Machine(
+            outcome=Failing("script_ended", lambda request: request.batch_size > 30)
+        ).search()
+        assert "too few for another window" in result.stop.reason
+        assert result.record.trials[-1].outcome == "script_ended"
+        assert result.size in {trial.batch_size for trial in result.record.trials if trial.ran}
+        assert result.advice.sureness == "measured once"
+
+    @pytest.mark.parametrize("outcome", OTHERWISE)
+    def test_failures_above_a_size_bound_the_search(self, outcome):
+        above = Failing(outcome, lambda request: request.batch_size > 100)
+        result = Machine(outcome=above).search()
+        assert result.finished
+        assert result.size <= 100
+        failures = [trial for trial in result.record.trials if trial.outcome == outcome]
+        assert 1 <= len(failures) <= 2
+        assert f"trial.{outcome}" in {finding.rule for finding in result.advice.findings}
+
+    @pytest.mark.parametrize("outcome", OTHERWISE)
+    def test_failures_at_every_size_end_the_search(self, outcome):
+        result = Machine(outcome=Failing(outcome)).search()
+        assert len(result.record.trials) <= 2
+        assert result.size is None
+        assert "failed" in result.stop.reason
+
+    @pytest.mark.parametrize("outcome", ["exception", "no_step"])
+    def test_failures_below_the_own_size_leave_the_rest(self, outcome):
+        """A script may need a certain size; BatchNorm refuses one sample."""
+        below = Failing(outcome, lambda request: request.batch_size < 8)
+        result = Machine(outcome=below).search()
+        assert result.size >= 8
+        assert max(result.tried) > 8
+
+    def test_interrupted_trials_are_no_failures(self):
+        trials = numbered(trial_of(1, 0.1, peak=GIB), failure_of(8, "interrupted"))
+        assert next_trial(record_of(trials, state="interrupted")).batch_size == 8

@@ -1,6 +1,8 @@
-"""The arithmetic of the last batch, against what a real DataLoader yields."""
+"""The arithmetic of the last batch, against a real DataLoader, and what hangs on the loss."""
 
+import msgspec
 import pytest
+from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.measured.epoch_end import (
     has_harmful_tail,
     last_batch,
@@ -10,7 +12,6 @@ from batchadvisor.advisor.measured.epoch_end import (
     unknown_reason,
 )
 from batchadvisor.advisor.measured.measurements import Measurements
-from batchadvisor.advisor.tails.conditions import HARMFUL_WEIGHT
 from batchadvisor.advisor.tails.engine import report_of
 from batchadvisor.advisor.tails.sweeps import (
     MAX_CLEAN,
@@ -20,17 +21,23 @@ from batchadvisor.advisor.tails.sweeps import (
     nearest_clean,
     sweep,
 )
-from batchadvisor.records import NormLayers, Pipeline
+from batchadvisor.records import NormLayers, Pipeline, RunRecord, TailCheck
+from batchadvisor.records.checks import LossCheck
+from batchadvisor.reports.builder.sections.tail import tail_texts
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from ..on_paper import discovery_of, loader_of, record_of
+from ..on_paper import discovery_of, loader_of, numbered, record_of, trial_of
 
 
 def discovery(num_samples, *, drop_last=False, micro_batches=1, **changes):
     loader = loader_of(num_samples, drop_last=drop_last, **changes)
     return discovery_of(loader=loader, micro_batches=micro_batches)
+
+
+def cases_at(script, size):
+    return {finding.id for finding in report_of(pipeline_of(script, size)).findings}
 
 
 class TestAgainstDataLoader:
@@ -74,35 +81,36 @@ class TestAgainstDataLoader:
 
 
 class TestUnknown:
-    def test_no_length(self):
-        reason = tail_of(discovery(None), 8)
-        assert reason.startswith("the dataset has no length")
-        assert "batchadvisor tails --samples N --batch-size 8" in reason
-        assert last_batch(discovery(None), 8) is None
-        assert not has_harmful_tail(discovery(None), 8)
+    @pytest.mark.parametrize(
+        ("script", "why", "plan"),
+        [
+            (discovery(None), "the dataset has no length", "--samples N --batch-size 8"),
+            # Each worker cuts its own share; the length does not tell where.
+            (
+                discovery(100, iterable=True, num_workers=2),
+                "each of 2 workers",
+                "--samples 100 --batch-size 8 --iterable --workers 2",
+            ),
+        ],
+    )
+    def test_it_is_said_and_how_to_plan_it(self, script, why, plan):
+        reason = tail_of(script, 8)
+        assert reason.startswith(why)
+        assert f"batchadvisor tails {plan}" in reason
+        assert last_batch(script, 8) is None
+        assert not has_harmful_tail(script, 8)
 
-    def test_iterable_with_workers(self):
-        """Each worker cuts its own share; the length does not tell where."""
-        several = discovery(100, iterable=True, num_workers=2)
-        reason = tail_of(several, 8)
-        assert "each of 2 workers" in reason
-        assert "--samples 100 --batch-size 8 --iterable --workers 2" in reason
-        assert last_batch(several, 8) is None
+    def test_one_worker_leaves_one_end(self):
         assert last_batch(discovery(100, iterable=True, num_workers=1), 8) == 4
 
 
 @pytest.mark.parametrize(
-    ("num_samples", "changes"),
-    [
-        (101, {}),
-        (101, {"drop_last": True}),
-        (101, {"micro_batches": 4}),
-        (101, {"iterable": True, "num_workers": 2}),
-        (None, {}),
-    ],
+    "changes",
+    [{}, {"drop_last": True}, {"micro_batches": 4}, {"iterable": True, "num_workers": 2}],
 )
-def test_one_process_draws_all_samples(num_samples, changes):
-    assert own_samples(discovery(num_samples, **changes)) == num_samples
+def test_one_process_draws_all_samples(changes):
+    assert own_samples(discovery(101, **changes)) == 101
+    assert own_samples(discovery(None, **changes)) is None
 
 
 class TestRanks:
@@ -115,27 +123,23 @@ class TestRanks:
             loader=loader, num_ranks=ranks, num_replicas=replicas, norm_layers=norms or NormLayers()
         )
 
-    def test_a_distributed_sampler(self):
-        job = self.ranks(9, sampler="DistributedSampler", dataset_samples=17)
+    @pytest.mark.parametrize(
+        ("num_samples", "whole", "changes", "duplicates", "last", "short"),
+        [
+            (9, 17, {"sampler": "DistributedSampler"}, 1, (1, 1), 1),
+            (17, 17, {"sampler": "RandomSampler"}, 17, (1, 1), 1),
+            (17, 17, {"sampler": "BatchSamplerShard", "even_batches": True}, 7, (4, 4), 0),
+            (13, 13, {"sampler": "BatchSamplerShard", "even_batches": False}, 0, (4, 1), 4),
+            (9, 9, {"sampler": "SequentialSampler", "dispatch_batches": True}, 1, (1, 1), 1),
+        ],
+        ids=["distributed", "none", "even shards", "uneven shards", "dispatcher"],
+    )
+    def test_two_ranks(self, num_samples, whole, changes, duplicates, last, short):
+        job = self.ranks(num_samples, dataset_samples=whole, **changes)
         tail = tail_of(job, 4)
-        assert (tail.num_samples, tail.num_ranks, tail.duplicates) == (17, 2, 1)
-        assert (tail.last, tail.last_batch, tail.weight) == ((1, 1), 1, 4.0)
-        assert last_batch(job, 4) == 1
-
-    def test_no_distributed_sampler(self):
-        job = self.ranks(17, sampler="RandomSampler", dataset_samples=17)
-        assert pipeline_of(job, 4).sampler == "plain"
-        assert tail_of(job, 4).duplicates == 17
-
-    def test_shards_of_accelerate(self):
-        job = self.ranks(
-            17, sampler="BatchSamplerShard", dataset_samples=17, even_batches=True,
-            split_batches=False,
-        )  # fmt: skip
-        tail = tail_of(job, 4)
-        assert (tail.duplicates, tail.last_batch, tail.last) == (7, 0, (4, 4))
-        uneven = self.ranks(13, sampler="BatchSamplerShard", dataset_samples=13, even_batches=False)
-        assert tail_of(uneven, 4).last == (4, 1)
+        assert (tail.num_samples, tail.num_ranks, tail.duplicates) == (whole, 2, duplicates)
+        assert tail.last == last
+        assert tail.last_batch == last_batch(job, 4) == short
 
     def test_data_parallel(self):
         job = self.ranks(73, ranks=1, replicas=8, norms=NormLayers(batch_norm=1))
@@ -160,25 +164,17 @@ class TestRanks:
         job = self.ranks(num_samples, dataset_samples=101, **{"ranks": 4, **changes})
         assert own_samples(job) == own
 
-    def test_accelerates_dispatcher(self):
-        job = self.ranks(
-            9, sampler="SequentialSampler", dataset_samples=9, even_batches=True,
-            split_batches=False, dispatch_batches=True,
-        )  # fmt: skip
-        assert pipeline_of(job, 4).setup == "accelerate"
-        assert tail_of(job, 4).last == (1, 1)
-
-    def test_keras_has_rules_of_its_own(self):
+    @pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
+    def test_keras_has_rules_of_its_own(self, backend):
         """BatchNormalization on one sample is no error there, and silent."""
+        loader = loader_of(9, sampler=f"Keras on {backend}")
         norms = NormLayers(batch_norm=1)
-        for backend in ("torch", "tensorflow", "jax"):
-            loader = loader_of(9, sampler=f"Keras on {backend}")
-            script = discovery_of(loader=loader, door="keras", norm_layers=norms)
-            assert pipeline_of(script, 4).setup == f"keras-{backend}"
-            assert tail_of(script, 4).last_batch == 1
-            ids = {finding.id for finding in report_of(pipeline_of(script, 4)).findings}
-            assert "keras.one-sample" in ids
-            assert "norm.one-value" not in ids
+        script = discovery_of(loader=loader, door="keras", norm_layers=norms)
+        assert pipeline_of(script, 4).setup == f"keras-{backend}"
+        assert tail_of(script, 4).last_batch == 1
+        ids = cases_at(script, 4)
+        assert "keras.one-sample" in ids
+        assert "norm.one-value" not in ids
 
     def test_a_sampler_of_the_scripts_own_is_not_guessed(self):
         job = self.ranks(9, sampler="MySampler", dataset_samples=17)
@@ -194,8 +190,7 @@ class TestNormLayers:
     )
     def test_values_that_were_seen(self, values, fires):
         norms = NormLayers(batch_norm=2, batch_norm_values=values)
-        script = discovery_of(loader=loader_of(9), norm_layers=norms)
-        ids = {finding.id for finding in report_of(pipeline_of(script, 4)).findings}
+        ids = cases_at(discovery_of(loader=loader_of(9), norm_layers=norms), 4)
         assert ids & {"norm.one-value", "norm.few-samples"} == {fires}
 
     def test_the_plan_of_an_unknown_epoch_holds_what_was_seen(self):
@@ -217,17 +212,10 @@ class TestHarm:
     def test_half_a_batch_is_the_limit(self, left, harmful):
         assert has_harmful_tail(discovery(640 + left), 64) is harmful
         assert tail_of(discovery(640 + left), 64).weight == (64 / left if left else 1.0)
-        assert HARMFUL_WEIGHT == 2.0
 
     def test_no_step_at_all(self):
         assert has_harmful_tail(discovery(10, drop_last=True), 16)
         assert not has_harmful_tail(discovery(33, drop_last=True), 16)
-
-    def test_the_first_clean_size(self):
-        # 1000 = 15 x 64 + 40; 1000 % 72 = 64, 1000 % 66 = 10, 1000 % 65 = 25
-        measurements = Measurements.of(record_of(discovery=discovery(1000)))
-        assert measurements.first_clean([66, 65, 72, 64]) == 72
-        assert measurements.first_clean([66, 65]) is None
 
     @given(st.integers(2, 5000), st.lists(st.integers(1, 300)))
     def test_the_first_clean_size_is_clean(self, num_samples, sizes):
@@ -244,13 +232,9 @@ def near(num_samples, size, **options):
 
 
 class TestNearestClean:
-    def test_example(self):
-        """Sizes that leave nothing first; the nearest of all is always named."""
+    def test_sizes_that_leave_nothing_come_first_and_the_nearest_is_named(self):
         assert near(2000, 240) == [200, 250, 235]
-
-    def test_none_where_the_tail_does_no_harm(self):
-        assert 2000 % 256 == 208
-        assert near(2000, 256) == []
+        assert near(2000, 256) == []  # 208 that are left do no harm
 
     @given(st.integers(1, 10_000), st.integers(2, 300))
     def test_the_nearest_is_among_them(self, num_samples, size):
@@ -275,9 +259,7 @@ class TestNearestClean:
 
     def test_given_only_where_the_tail_does_harm(self):
         assert tail_of(discovery(640), 64).nearest_clean == ()
-        dropping = tail_of(discovery(650, drop_last=True), 64)
-        assert dropping.dropped == 10
-        assert dropping.nearest_clean == ()
+        assert tail_of(discovery(650, drop_last=True), 64).nearest_clean == ()
         assert tail_of(discovery(650), 64).nearest_clean == (65, 50, 56)
 
     def test_a_law_ranks_them(self):
@@ -286,3 +268,68 @@ class TestNearestClean:
         assert all(clean <= 250 for clean in near(2000, 240, largest=250, predict=float))
         flat = near(2000, 240, predict=lambda size: 100 + size / 1e6)
         assert flat == [200, 250, 235]  # no law tells finer than a hundredth
+
+
+# how the loss reduces a batch ----------------------------------------------------------------
+
+ASKED = "batchadvisor tails --samples 6409 --batch-size 64 --loss sum"
+
+
+def with_loss(loss=None, num_samples=6409, **changes):
+    """Batches of 64: the last one has 9 samples."""
+    script = discovery_of(64, loader=loader_of(num_samples, **changes))
+    tail = trial_of(9, purpose="tail", tail=TailCheck(num_samples=9, outcome="ok"))
+    return record_of(numbered(trial_of(64, 0.1), tail), discovery=script, loss=loss)
+
+
+def measured(reduction):
+    """As a version that measured it wrote it."""
+    check = {"reduction": reduction, "num_samples": 58, "ratio": 2.0, "apart": 0.3, "noise": 0.0}
+    raw = msgspec.to_builtins(with_loss()) | {"loss": check}
+    return msgspec.json.decode(msgspec.json.encode(raw), type=RunRecord)
+
+
+def rules(advice):
+    return {finding.rule for finding in advice.findings if finding.rule.startswith("tails.")}
+
+
+@pytest.mark.parametrize("loss", [None, LossCheck()])
+def test_a_mean_is_taken_and_the_question_named(loss):
+    advice = advise(with_loss(loss))
+    assert rules(advice) == {"tails.loader.short"}
+    assert advice.tail.harmful
+    assert advice.loss_question == ASKED
+    assert any(text.endswith(f"ask: {ASKED}") for text, _ in tail_texts(advice))
+
+
+@pytest.mark.parametrize(
+    ("reduction", "said"),
+    [
+        ("mean", {"tails.loader.short"}),
+        ("sum", set()),
+        ("contrastive", {"tails.loss.contrastive"}),
+    ],
+)
+def test_what_an_older_version_measured_is_not_asked(reduction, said):
+    advice = advise(measured(reduction))
+    assert rules(advice) == said
+    assert advice.tail.harmful is bool(said)
+    assert advice.loss_question == ""
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "changes", "wanted"),
+    [
+        (6409, {}, True),
+        (6400, {}, False),  # no short batch
+        (6440, {}, False),  # 40 of 64 do no harm
+        (6409, {"drop_last": True}, False),
+        (60, {}, False),  # one batch is all
+        (None, {}, False),
+        (6409, {"iterable": True, "num_workers": 2}, False),
+    ],
+)
+def test_asked_only_where_the_answer_hangs_on_it(num_samples, changes, wanted):
+    assert bool(advise(with_loss(None, num_samples, **changes)).loss_question) is wanted
+    script = discovery_of(64, loader=loader_of(num_samples, **changes))
+    assert wanted is (has_harmful_tail(script, 64) != has_harmful_tail(script, 64, "sum"))

@@ -2,8 +2,10 @@
 
 import pytest
 from batchadvisor.advisor.measured.training import (
+    KEPT_RULE,
     LINEAR_RULE,
     SQUARE_ROOT_RULE,
+    TOO_FAR,
     UNKNOWN_RULE,
     training_of,
 )
@@ -40,25 +42,28 @@ class TestRate:
         assert (learning_rate.rule, learning_rate.rule_source) == rule
         assert (learning_rate.optimizer, learning_rate.before) == (name, 0.1)
 
-    def test_smaller_sizes_scale_down(self):
-        assert training(2).learning_rates[0].suggested == pytest.approx(0.025)
-
-    def test_the_same_effective_batch_keeps_it(self):
-        (learning_rate,) = training(8).learning_rates
-        assert (learning_rate.suggested, learning_rate.rule_source) == (0.1, "")
-        assert "stays" in learning_rate.rule
+    @pytest.mark.parametrize(
+        ("size", "rate", "rule"),
+        [
+            (2, 0.025, LINEAR_RULE),
+            (8, 0.1, KEPT_RULE),
+            (257, None, TOO_FAR),
+            (256, 3.2, LINEAR_RULE),
+        ],
+    )
+    def test_it_goes_with_the_effective_batch(self, size, rate, rule):
+        (learning_rate,) = training(size).learning_rates
+        assert learning_rate.suggested == (rate and pytest.approx(rate))
+        assert learning_rate.rule_source == rule[1]
 
     def test_the_optimizers_that_step_count(self):
         """Each kind and rate once, each by its own rule."""
         idle, steps = optimizer("SGD", 0.3, trains=False), optimizer("Adam", 0.5, ordinal=1)
         others = [optimizer("SGD", ordinal=2), optimizer("Adam", 0.5, ordinal=3)]
         learning_rates = training(32, optimizers=[idle, steps, *others]).learning_rates
-        assert [
-            (learning_rate.optimizer, learning_rate.before, learning_rate.suggested)
-            for learning_rate in learning_rates
-        ] == [
-            ("Adam", 0.5, 1.0),
-            ("SGD", 0.1, pytest.approx(0.4)),
+        assert [(each.optimizer, each.suggested) for each in learning_rates] == [
+            ("Adam", 1.0),
+            ("SGD", pytest.approx(0.4)),
         ]
 
     def test_no_optimizer_and_no_rate(self):
@@ -68,15 +73,23 @@ class TestRate:
 
 
 class TestCounts:
-    def test_steps_and_effective_batch(self):
-        outcome = training(32, num_samples=1000)
+    @pytest.mark.parametrize(
+        ("loader", "changes", "steps"),
+        [
+            (loader_of(1000), {}, (125, 32)),
+            (loader_of(1000, drop_last=True), {}, (125, 31)),
+            # The batch is what each of them may see a part of; the steps are counted.
+            (loader_of(1000), {"steps_per_batch": 4}, (500, 128)),
+            (loader_of(1000), {"pool": 8}, (125, 32)),  # a pool is no accumulation
+            (loader_of(None), {}, (None, None)),
+        ],
+        ids=["plain", "drop_last", "several steps on a batch", "pool", "no length"],
+    )
+    def test_steps_and_effective_batch(self, loader, changes, steps):
+        outcome = training(32, loader=loader, **changes)
         assert (outcome.effective_before, outcome.effective_after) == (8, 32)
-        assert (outcome.steps_before, outcome.steps_after) == (125, 32)
+        assert (outcome.steps_before, outcome.steps_after) == steps
         assert outcome.micro_batches == 1
-
-    def test_drop_last(self):
-        outcome = training(32, loader=loader_of(1000, drop_last=True))
-        assert (outcome.steps_before, outcome.steps_after) == (125, 31)
 
     def test_ranks_share_an_epoch(self):
         """Each rank makes the steps of its own part, whatever the loader's length speaks of."""
@@ -88,37 +101,17 @@ class TestCounts:
             outcome = training(20, loader=loader, num_ranks=4)
             assert (outcome.steps_before, outcome.steps_after) == (32, 13)
 
-    def test_several_steps_on_a_batch(self):
-        """The batch is what each of them may see a part of; the steps are counted."""
-        outcome = training(32, num_samples=1000, steps_per_batch=4)
-        assert (outcome.effective_before, outcome.effective_after) == (8, 32)
-        assert (outcome.steps_before, outcome.steps_after) == (500, 128)
-        assert outcome.steps_per_batch == 4
-
-    def test_a_pool_is_no_accumulation(self):
-        outcome = training(32, num_samples=1000, pool=8)
-        assert (outcome.effective_after, outcome.steps_after, outcome.micro_batches) == (32, 32, 1)
-
-    def test_unknown_length(self):
-        outcome = training(32, loader=loader_of(None))
-        assert (outcome.steps_before, outcome.steps_after) == (None, None)
-
-    def test_accumulation_stays_unless_asked(self):
-        outcome = training(16, micro_batches=4)
-        assert (outcome.micro_batches, outcome.effective_before, outcome.effective_after) == (
-            4,
-            32,
-            64,
-        )
-        assert outcome.keep_accumulation == 2
-
-    def test_kept_effective_batch(self):
-        outcome = training(16, micro_batches=4, keep=True)
-        assert (outcome.micro_batches, outcome.effective_after) == (2, 32)
-        assert outcome.learning_rates[0].suggested == 0.1
-
-    def test_no_accumulation_gives_the_old_batch(self):
-        outcome = training(12, micro_batches=4)
-        assert outcome.keep_accumulation is None
-        assert training(12, micro_batches=4, keep=True).micro_batches == 4
-        assert training(64, micro_batches=4).keep_accumulation is None
+    @pytest.mark.parametrize(
+        ("size", "keep", "micro", "kept"),
+        [
+            (16, False, 4, 2),  # accumulation stays unless asked
+            (16, True, 2, 2),
+            (12, True, 4, None),  # none gives the old batch
+            (64, False, 4, None),
+        ],
+    )
+    def test_accumulation(self, size, keep, micro, kept):
+        outcome = training(size, micro_batches=4, keep=keep)
+        assert outcome.effective_before == 32
+        assert (outcome.micro_batches, outcome.effective_after) == (micro, size * micro)
+        assert outcome.keep_accumulation == kept

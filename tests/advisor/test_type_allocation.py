@@ -1,12 +1,11 @@
 """The split over devices of a few types: exact under every constraint, and quick."""
 
-import functools
 import itertools
 import random
 
 import pytest
 from batchadvisor.advisor.split.allocation import allocate
-from batchadvisor.features.plan.split.cards import Accumulating
+from batchadvisor.features.plan.split.cards import Accumulating, Card, card_of
 from batchadvisor.features.plan.split.cluster_options import best_types, equal_sizes, option_of
 from batchadvisor.features.plan.split.type_allocation import DeviceType, allocate_types, slowest_s
 
@@ -75,9 +74,9 @@ def test_it_is_the_split_over_single_devices():
     """As `allocate` over every device by itself, for larger numbers than brute force can do."""
     chance = random.Random(5)
     for _ in range(100):
+        counts = [chance.randint(1, 5) for _ in range(chance.randint(1, 4))]
         types = [
-            DeviceType(count=chance.randint(1, 5), step_s=random_step(chance), cap=10_000)
-            for _ in range(chance.randint(1, 4))
+            DeviceType(count=count, step_s=random_step(chance), cap=10_000) for count in counts
         ]
         total = chance.randint(50, 400)
         devices = [kind for kind in types for _ in range(kind.count)]
@@ -86,13 +85,9 @@ def test_it_is_the_split_over_single_devices():
         assert slowest_s(types, allocate_types(total, types)) == pytest.approx(slowest, rel=1e-12)
 
 
-def test_what_does_not_fit():
-    small = DeviceType(count=2, step_s=float, cap=4)
-    assert allocate_types(9, [small]) is None
-    assert allocate_types(1, [small], smallest=1) is None
-    assert allocate_types(8, [small]) == (((4, 2),),)
+def test_a_total_that_is_no_multiple():
     with pytest.raises(ValueError, match="multiples of 8"):
-        allocate_types(12, [small], granularity=8)
+        allocate_types(12, [DeviceType(count=2, step_s=float, cap=4)], granularity=8)
 
 
 class TestAccumulation:
@@ -112,29 +107,26 @@ class TestAccumulation:
 class TestTypes:
     """Which types take part, against every choice of types tried one by one."""
 
-    def cards(self, chance, count):
-        from batchadvisor.features.plan.split.cards import Card
+    @pytest.fixture
+    def member(self):
+        each = probed("t4")
+        return card_of(each.name, each.folder, each.record, each.advice).member
 
-        member = _member()
-        return [
-            Card(
-                name=f"t{place}",
-                folder="",
-                record=None,
-                member=member,
-                count=chance.randint(1, 3),
-                steps=Accumulating(
-                    line(chance.uniform(0, 60), chance.uniform(0.1, 4)), chance.randint(2, 30)
-                ),
-            )
-            for place in range(count)
-        ]
+    def cards(self, member, chance, num):
+        rest = {"folder": "", "record": None, "member": member}
+        cards = []
+        for place in range(num):
+            count = chance.randint(1, 3)
+            step_s = line(chance.uniform(0, 60), chance.uniform(0.1, 4))
+            steps = Accumulating(step_s, chance.randint(2, 30))
+            cards.append(Card(name=f"t{place}", count=count, steps=steps, **rest))
+        return cards
 
-    def test_against_every_choice(self):
+    def test_against_every_choice(self, member):
         chance = random.Random(3)
         dropped = 0
         for _ in range(500):
-            cards = self.cards(chance, chance.randint(1, 4))
+            cards = self.cards(member, chance, chance.randint(1, 4))
             per_gpu, fixed = chance.choice([0.0, 0.5, 3.0]), chance.choice([0.0, 5.0])
 
             def sync(ranks, per_gpu=per_gpu, fixed=fixed):
@@ -142,7 +134,9 @@ class TestTypes:
 
             total = chance.randint(sum(card.count for card in cards), 40)
             chosen, sizes = best_types(cards, total, 1, sync, 1.0)
-            step = _option(cards, chosen, sizes, sync).step_s
+            step = option_of(
+                "plan", "x", chosen, sizes, everyone=cards, num_samples=None, sync=sync, factor=1.0
+            ).step_s
             every = []
             for num in range(1, len(cards) + 1):
                 for these in itertools.combinations(cards, num):
@@ -158,23 +152,8 @@ class TestTypes:
             dropped += len(chosen) < len(cards)
         assert dropped > 50
 
-    def test_equal_shares(self):
-        chance = random.Random(1)
-        cards = self.cards(chance, 2)
+    def test_equal_shares(self, member):
+        cards = self.cards(member, random.Random(1), 2)
         num = sum(card.count for card in cards)
         pairs = [pair for of_type in equal_sizes(cards, 10 * num) for pair in of_type]
         assert {size for size, _ in pairs} == {10}
-
-
-@functools.cache
-def _member():
-    from batchadvisor.features.plan.split.cards import card_of
-
-    each = probed("t4")
-    return card_of(each.name, each.folder, each.record, each.advice).member
-
-
-def _option(cards, chosen, sizes, sync):
-    return option_of(
-        "plan", "x", chosen, sizes, everyone=cards, num_samples=None, sync=sync, factor=1.0
-    )

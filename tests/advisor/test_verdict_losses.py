@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ..on_paper import failure_of, numbered, record_of, trial_of
 
+FIXED = Scaling(fixed_low=0.1, fixed_share=0.2, fixed_high=0.25)
 IDLE = ("input", "synchronize", "launch", "call", "host", "launch_latency", "dependency",
         "unknown", "tail")  # fmt: skip
 
@@ -39,26 +40,31 @@ def profile_of(*, comm=0.0, copies=0.0, wait=10.0, filled=100.0, drained=0.0, **
     )
 
 
+def verdict_with(*trials, size=16, **changes):
+    return verdict_at(Measurements.of(record_of(numbered(*trials), **changes)), size, None)
+
+
 class TestCauses:
     @pytest.mark.parametrize(
-        ("shares", "limit"),
+        ("shares", "limit", "remedy"),
         [
-            ({"input": 30.0}, "input"),
-            ({"host": 30.0}, "host"),
-            ({"launch": 10.0, "call": 10.0, "launch_latency": 10.0}, "host"),
-            ({"comm": 30.0}, "communication"),
-            ({"copies": 30.0}, "copies"),
-            ({"host": 30.0, "drained": 30.0, "wait": 40.0}, "synchronisation"),
-            ({"filled": 40.0}, "small kernels"),
-            ({}, "saturated"),
-            ({"unknown": 40.0}, "cannot tell"),
-            ({"tail": 100.0}, "cannot tell"),
+            ({"input": 30.0}, "input", "workers"),
+            ({"host": 30.0}, "host", "CUDA graphs"),
+            ({"launch": 10.0, "call": 10.0, "launch_latency": 10.0}, "host", "CUDA graphs"),
+            ({"comm": 30.0}, "communication", "bucket"),
+            ({"copies": 30.0}, "copies", "pin_memory"),
+            ({"host": 30.0, "drained": 30.0, "wait": 40.0}, "synchronisation", ".item()"),
+            ({"filled": 40.0}, "small kernels", "larger batch"),
+            ({}, "saturated", "lower precision"),
+            ({"unknown": 40.0}, "cannot tell", ""),
+            ({"tail": 100.0}, "cannot tell", ""),
         ],
     )
-    def test_each_alone(self, shares, limit):
+    def test_each_alone(self, shares, limit, remedy):
         verdict = verdict_of(profile_of(**shares))
         assert verdict.limit == limit
         assert verdict.remedy
+        assert remedy in verdict.remedy
         assert verdict.evidence or limit == "cannot tell"
 
     @pytest.mark.parametrize("cause", ["input", "host", "comm", "copies"])
@@ -69,9 +75,9 @@ class TestCauses:
         below = verdict_of(profile_of(**{cause: 100 * LOSS_SHARE - 1}))
         assert below.limit == "saturated"
 
-    def test_the_largest_counts(self):
-        assert verdict_of(profile_of(input=20.0, host=25.0)).limit == "host"
-        assert verdict_of(profile_of(input=25.0, host=20.0)).limit == "input"
+    @pytest.mark.parametrize(("waits", "limit"), [(20.0, "host"), (25.0, "input")])
+    def test_the_largest_counts(self, waits, limit):
+        assert verdict_of(profile_of(input=waits, host=45.0 - waits)).limit == limit
 
     def test_many_small_losses_are_nobodys_fault(self):
         verdict = verdict_of(profile_of(input=12.0, host=12.0, comm=12.0, copies=12.0))
@@ -81,8 +87,7 @@ class TestCauses:
     def test_kernels_fill_the_gpu(self):
         assert verdict_of(profile_of(filled=FILLED_PCT)).limit == "saturated"
         assert verdict_of(profile_of(filled=FILLED_PCT - 1)).limit == "small kernels"
-        unknown = msgspec.structs.replace(profile_of(), sm_efficiency_computing_pct=None)
-        assert verdict_of(unknown).limit == "saturated"
+        assert verdict_of(profile_of(filled=None)).limit == "saturated"
 
     def test_computing_is_a_must_for_saturation(self):
         dependency = 100 * (1 - COMPUTE_SHARE)
@@ -91,11 +96,20 @@ class TestCauses:
 
 
 class TestSynchronisation:
-    def test_only_what_the_host_could_run_ahead_is_lost(self):
-        """Host 60, device 40, one after the other: without the wait the step takes 60."""
-        losses = losses_of(profile_of(host=60.0, drained=60.0, wait=40.0))
-        assert losses.synchronisation == pytest.approx(0.4)
-        assert losses.host == pytest.approx(0.2)
+    @pytest.mark.parametrize(
+        ("shares", "lost"),
+        [
+            # Host 60, device 40, one after the other: without the wait the step takes 60.
+            ({"host": 60.0, "drained": 60.0, "wait": 40.0}, 0.4),
+            ({"wait": 80.0}, 0.0),
+            # What stands still for 60 of 100 while host and device work for 20 each.
+            ({"host": 30.0, "drained": 30.0, "dependency": 50.0, "wait": 80.0}, 0.2),
+        ],
+    )
+    def test_a_wait_is_worth_no_more_than_host_or_device(self, shares, lost):
+        losses = losses_of(profile_of(**shares))
+        assert losses.synchronisation == pytest.approx(lost)
+        assert losses.host == pytest.approx(shares.get("host", 0.0) / 100 - lost)
 
     def test_a_loader_after_a_synchronisation_is_input(self):
         """Two GPUs run one job; only on the first the host waits for the device before it loads."""
@@ -114,33 +128,25 @@ class TestSynchronisation:
         assert verdict.limit == "synchronisation"
         assert "20% that it waits for the DataLoader: more workers" in verdict.remedy
 
-    def test_a_wait_that_costs_nothing(self):
-        assert losses_of(profile_of(wait=80.0)).synchronisation == 0.0
+
+@pytest.mark.parametrize(
+    ("wait", "host", "limit"),
+    [
+        (100 * HOST_PACES_WAIT - 1, 100 * HOST_PACES_LOSS, "host"),
+        (100 * HOST_PACES_WAIT, 100 * HOST_PACES_LOSS, "communication"),
+        (100 * HOST_PACES_WAIT - 1, 100 * HOST_PACES_LOSS - 1, "communication"),
+    ],
+)
+def test_a_host_that_is_never_ahead_hides_communication(wait, host, limit):
+    assert verdict_of(profile_of(comm=40.0, host=host, wait=wait)).limit == limit
 
 
-class TestHostPaces:
-    """A host that is never ahead: what the device does meanwhile costs nothing."""
-
-    @pytest.mark.parametrize(
-        ("wait", "host", "limit"),
-        [
-            (100 * HOST_PACES_WAIT - 1, 100 * HOST_PACES_LOSS, "host"),
-            (100 * HOST_PACES_WAIT, 100 * HOST_PACES_LOSS, "communication"),
-            (100 * HOST_PACES_WAIT - 1, 100 * HOST_PACES_LOSS - 1, "communication"),
-        ],
-    )
-    def test_communication_is_hidden(self, wait, host, limit):
-        assert verdict_of(profile_of(comm=40.0, host=host, wait=wait)).limit == limit
-
-
-class TestInput:
-    def test_stalls_that_three_steps_did_not_hold(self):
-        verdict = verdict_of(profile_of(input=0.0), wait=0.4)
-        assert verdict.limit == "input"
-
-    def test_waits_that_the_device_hides(self):
-        profile = msgspec.structs.replace(profile_of(), input_wait_pct=40.0)
-        assert verdict_of(profile, wait=0.4).limit == "saturated"
+@pytest.mark.parametrize(
+    ("profiled", "limit"), [(0.0, "input"), (40.0, "saturated")], ids=["not profiled", "hidden"]
+)
+def test_waits_of_timed_steps_count_unless_the_device_hid_them(profiled, limit):
+    profile = msgspec.structs.replace(profile_of(), input_wait_pct=profiled)
+    assert verdict_of(profile, wait=0.4).limit == limit
 
 
 class TestLargerBatch:
@@ -169,31 +175,28 @@ class TestLargerBatch:
         assert (verdict.limit, verdict.larger_batch) == ("input", "helps")
         assert verdict.gain_at_most == pytest.approx(5)
 
-    def test_two_bounds_the_tighter_one_holds(self):
-        verdict = verdict_of(
-            profile_of(host=50.0), scaling=Scaling(fixed_low=0.1, fixed_share=0.2, fixed_high=0.25)
-        )
+    @pytest.mark.parametrize("filled", [100.0, None], ids=["grids", "no grids"])
+    def test_two_bounds_the_tighter_one_holds(self, filled):
+        verdict = verdict_of(profile_of(host=50.0, filled=filled), scaling=FIXED)
         assert verdict.gain_at_most == pytest.approx(1 / 0.75, abs=1e-3)
 
+    def test_grids_that_are_not_known_leave_the_host_to_blame(self):
+        verdict = verdict_of(profile_of(host=50.0, filled=None))
+        assert verdict.limit == "host"
+        assert (verdict.larger_batch, verdict.gain_at_most) == ("helps", None)
+
     def test_a_gain_that_was_measured(self):
-        verdict = verdict_of(
-            profile_of(comm=40.0), scaling=Scaling(gain=0.5, gain_low=0.4, gain_high=0.6)
-        )
-        assert verdict.larger_batch == "helps"
+        scaling = Scaling(gain=0.5, gain_low=0.4, gain_high=0.6)
+        assert verdict_of(profile_of(comm=40.0), scaling=scaling).larger_batch == "helps"
 
     @pytest.mark.parametrize(
         ("gain", "refused", "limit"),
         [(0.5, True, "memory"), (0.2, True, "host"), (0.5, False, "host")],
     )
     def test_memory(self, gain, refused, limit):
-        profile = profile_of(host=30.0)
-        trials = [
-            trial_of(16, 0.1, profile=profile),
-            trial_of(32, 0.1 * 2 ** (1 - gain), profile=profile),
-        ]
-        if refused:
-            trials.append(failure_of(64))
-        verdict = verdict_at(Measurements.of(record_of(numbered(*trials))), 32, None)
+        steps = {16: 0.1, 32: 0.1 * 2 ** (1 - gain)}
+        trials = [trial_of(*step, profile=profile_of(host=30.0)) for step in steps.items()]
+        verdict = verdict_with(*trials, *[failure_of(64)] * refused, size=32)
         assert verdict.limit == limit
         if limit == "memory":
             assert "checkpointing" in verdict.remedy
@@ -201,10 +204,6 @@ class TestLargerBatch:
 
 
 class TestRemedies:
-    def test_every_limit_has_one(self):
-        for shares in ({"input": 50.0}, {"host": 50.0}, {"comm": 50.0}, {"copies": 50.0}):
-            assert verdict_of(profile_of(**shares)).remedy.endswith(".")
-
     def test_they_go_by_what_was_seen(self):
         graphs = msgspec.structs.replace(profile_of(), kernels_per_launch=40.0)
         short = msgspec.structs.replace(profile_of(), short_kernel_pct=50.0)
@@ -214,64 +213,49 @@ class TestRemedies:
         assert "more workers" in remedy_of("input", None, Workers(2))
 
     @pytest.mark.parametrize(
-        ("num_cores", "num_workers", "words"),
+        ("gpu", "num_cores", "num_workers", "words"),
         [
-            (1, 0, "share 1 core, so that more workers add little"),
-            (2, 0, "num_workers=1 (2 cores)"),
-            (2, 1, "share 2 cores, so that more workers add little"),
-            (16, 0, "num_workers=4 (16 cores)"),
-            (16, 1, "num_workers=4 (16 cores)"),
-            (16, 2, "num_workers=5 (16 cores)"),  # each loads for 2 steps, of which 0.4 are free
-            (16, 7, "num_workers=15 (16 cores), persistent_workers=True, and cheaper"),
+            (False, 1, 0, "share 1 core, so that more workers add little"),
+            (False, 2, 0, "num_workers=1 (2 cores)"),
+            (False, 2, 1, "share 2 cores, so that more workers add little"),
+            (False, 16, 0, "num_workers=4 (16 cores)"),
+            (False, 16, 1, "num_workers=4 (16 cores)"),
+            # Each of two loads for 2 steps, of which 0.4 are free.
+            (False, 16, 2, "num_workers=5 (16 cores)"),
+            (False, 16, 7, "num_workers=15 (16 cores), persistent_workers=True, and cheaper"),
+            (True, 2, 0, "num_workers=2 (2 cores), pin_memory"),
+            (True, 2, 2, "the host has 2 cores, so that more workers add little"),
+            (True, 16, 1, "num_workers=4 (16 cores), pin_memory"),
+            (
+                True,
+                16,
+                4,
+                "num_workers=10 (16 cores), pin_memory=True, persistent_workers=True, or",
+            ),
+            (True, 16, 8, "such workers alone do not keep up"),
+            (True, 16, 16, "the host has 16 cores"),
         ],
     )
-    def test_workers_are_those_that_the_machine_has_cores_for(self, num_cores, num_workers, words):
-        verdict = verdict_of(None, wait=0.6, num_workers=num_workers, num_cores=num_cores)
-        assert words in verdict.remedy
-        assert "pin_memory" not in verdict.remedy
-
-    @pytest.mark.parametrize(
-        ("num_cores", "num_workers", "words"),
-        [
-            (2, 0, "num_workers=2 (2 cores), pin_memory"),
-            (2, 2, "the host has 2 cores, so that more workers add little"),
-            (16, 1, "num_workers=4 (16 cores), pin_memory"),
-            (16, 4, "num_workers=10 (16 cores), pin_memory=True, persistent_workers=True, or"),
-            (16, 8, "such workers alone do not keep up"),
-            (16, 16, "the host has 16 cores"),
-        ],
-    )
-    def test_workers_that_feed_a_gpu(self, num_cores, num_workers, words):
-        for profile in (None, profile_of(input=50.0), Profile(unrecorded="no GPU in it")):
-            verdict = verdict_of(
-                profile, wait=0.6, num_workers=num_workers, num_cores=num_cores, gpu=True
-            )
+    def test_workers_are_those_that_the_machine_has_cores_for(
+        self, gpu, num_cores, num_workers, words
+    ):
+        seen = [profile_of(input=50.0), Profile(unrecorded="no GPU in it")] if gpu else []
+        workers = {"num_workers": num_workers, "num_cores": num_cores}
+        for profile in (None, *seen):
+            verdict = verdict_of(profile, wait=0.6, gpu=gpu, **workers)
             assert words in verdict.remedy
             assert "4 or more" not in verdict.remedy
-
-    def test_what_to_do_instead(self):
-        for limit, word in {
-            "synchronisation": ".item()",
-            "communication": "bucket",
-            "copies": "pin_memory",
-            "memory": "checkpointing",
-            "saturated": "lower precision",
-            "small kernels": "larger batch",
-        }.items():
-            assert word in remedy_of(limit)
+            assert gpu or "pin_memory" not in verdict.remedy
 
 
 def test_a_confirmation_is_judged_by_the_profile_of_the_search():
-    trials = numbered(
-        trial_of(16, 0.1, profile=profile_of(comm=40.0)), trial_of(16, 0.1, purpose="confirm")
-    )
-    assert verdict_at(Measurements.of(record_of(trials)), 16, None).limit == "communication"
+    searched = trial_of(16, 0.1, profile=profile_of(comm=40.0))
+    assert verdict_with(searched, trial_of(16, 0.1, purpose="confirm")).limit == "communication"
 
 
-def test_without_a_gpu_there_are_no_losses():
-    assert losses_of(None) is None
-    assert losses_of(Profile(operators_pct=90.0)) is None
-    assert losses_of(Profile(busy_pct=50.0)) is None
+@pytest.mark.parametrize("profile", [None, Profile(operators_pct=90.0), Profile(busy_pct=50.0)])
+def test_without_a_gpu_there_are_no_losses(profile):
+    assert losses_of(profile) is None
 
 
 SHARE = st.floats(0, 100)
@@ -312,27 +296,10 @@ def test_two_things_that_cost_much_are_both_named():
     assert "do not fill the GPU" in verdict.message
 
 
-def test_grids_that_are_not_known_leave_the_host_to_blame():
-    unknown = msgspec.structs.replace(profile_of(host=50.0), sm_efficiency_computing_pct=None)
-    verdict = verdict_of(unknown)
-    assert (verdict.limit, verdict.larger_batch, verdict.gain_at_most) == ("host", "helps", None)
-    bounded = verdict_of(unknown, scaling=Scaling(fixed_share=0.2, fixed_low=0.1, fixed_high=0.25))
-    assert bounded.gain_at_most == pytest.approx(1 / 0.75, abs=1e-3)
-
-
-def test_a_wait_is_worth_no_more_than_host_or_device():
-    """What stands still for 60 of 100 while host and device work for 20 each saves 20 at most."""
-    waits = profile_of(host=30.0, drained=30.0, dependency=50.0, wait=80.0)
-    assert losses_of(waits).synchronisation == pytest.approx(0.2)
-
-
 def test_data_parallel_has_no_buckets():
-    trials = numbered(trial_of(16, 0.1, profile=profile_of(comm=30.0)))
+    trial = trial_of(16, 0.1, profile=profile_of(comm=30.0))
     seen = Parallelism(shapes=("DataParallel",), replicas=("cuda:0", "cuda:1"))
     scattered = Distribution(world_size=1, launcher="none", parallelism=seen)
-    remedies = [
-        verdict_at(Measurements.of(record_of(trials, distribution=distribution)), 16, None).remedy
-        for distribution in (None, scattered)
-    ]
+    remedies = [verdict_with(trial, distribution=each).remedy for each in (None, scattered)]
     assert ["bucket" in remedy for remedy in remedies] == [True, False]
     assert remedies[1].startswith("DistributedDataParallel, one process a GPU")

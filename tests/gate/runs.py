@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 from batchadvisor.features.gate.evidence import Run
-from batchadvisor.records import RunRecord, Trial
+from batchadvisor.records import Trial
 from batchadvisor.session.recording.store import read_record
 from batchadvisor.spread import inverse, scaled
 
@@ -52,15 +52,12 @@ def _with(stored: Trial, times: float, peak: float, size: int) -> Trial:
     )
 
 
-def in_turn(pairs: list[tuple[float, float]], **changes: Any) -> tuple[list[Run], list[Run]]:
+def in_turn(pairs: list[tuple[float, float]]) -> tuple[list[Run], list[Run]]:
     """Rounds of a run before and one after, with the times of each as shares of the stored one."""
-    before = [
-        run(f"before/{at}", 20.0 * at, times, **changes) for at, (times, _) in enumerate(pairs)
-    ]
-    after = [
-        run(f"after/{at}", 20.0 * at + LASTS_S + 1, times, **changes)
-        for at, (_, times) in enumerate(pairs)
-    ]
+    before, after = [], []
+    for at, (times_before, times_after) in enumerate(pairs):
+        before.append(run(f"before/{at}", 20.0 * at, times_before))
+        after.append(run(f"after/{at}", 20.0 * at + LASTS_S + 1, times_after))
     return before, after
 
 
@@ -73,6 +70,6 @@ def write(folder: Path, runs: list[Run]) -> Path:
     return folder
 
 
-def changed(record: RunRecord, **changes: Any) -> RunRecord:
-    """The record with other fields."""
-    return msgspec.structs.replace(record, **changes)
+def changed(run: Run, **changes: Any) -> Run:
+    """The run with other fields of its record."""
+    return Run(msgspec.structs.replace(run.record, **changes), run.path)

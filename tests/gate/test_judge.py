@@ -1,19 +1,63 @@
-"""The verdict: which runs are compared, and what their intervals support."""
+"""Conditions, which runs are compared, and what their intervals say of a condition."""
 
 import itertools
 import random
+import re
 
 import msgspec
 import pytest
+from batchadvisor.errors import UsageError
 from batchadvisor.features.gate.conditions import condition_of
 from batchadvisor.features.gate.evidence import ROUNDS_NEEDED, taken
 from batchadvisor.features.gate.judge import judge
 from batchadvisor.records import DeviceInfo
 
-from .runs import LASTS_S, STORED, in_turn, run
+from .runs import LASTS_S, STORED, changed, in_turn, run
 
 SLOWER = condition_of("step_time>+5%")
 LARGER = condition_of("peak_memory>+3%")
+
+
+@pytest.mark.parametrize(
+    ("text", "measure", "above", "limit"),
+    [
+        ("step_time>+5%", "step_time", True, 0.05),
+        ("peak_memory > +3%", "peak_memory", True, 0.03),
+        ("throughput<-5%", "throughput", False, -0.05),
+        ("step_time>-2.5%", "step_time", True, -0.025),  # it has to become faster
+    ],
+)
+def test_a_condition_is_read(text, measure, above, limit):
+    condition = condition_of(text)
+    assert (condition.measure, condition.above) == (measure, above)
+    assert condition.limit == pytest.approx(limit)
+    assert condition.text == text.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("speed>+5%", "'speed' is no measure. Use one of step_time, throughput, peak_memory."),
+        (">+5%", "names no measure"),
+        ("step_time>5%", "lacks its sign: + is more, - is less. Write step_time>+5%."),
+        ("step_time>+5", "lacks its unit, %. Write step_time>+5%."),
+        ("step_time>5", "lacks its unit, %. Write step_time>+5%."),
+        ("step_time+5%", "stands < or >. Write step_time>+5%."),
+        ("step_time>=+5%", "stands < or >. Write step_time>+5%."),
+        ("step_time>", "lacks its limit"),
+        ("step_time>+5ms", "'+5ms' is no change in percent"),
+        ("step_time>+nan%", "'+nan%' is no change in percent"),
+        ("throughput<-100%", "nothing shrinks by all of it"),
+        ("", "names no measure"),
+    ],
+)
+def test_what_is_no_condition_is_said_in_a_line(text, part):
+    with pytest.raises(UsageError) as error:
+        condition_of(text)
+    said = str(error.value)
+    assert part in said
+    assert said.startswith(f"--fail-if {text!r}: ")
+    assert "\n" not in said
 
 
 def only(gate):
@@ -33,21 +77,21 @@ class TestTimes:
 
     def test_the_same_times_pass(self):
         gate = judge(*in_turn([(1.0, 1.001)] * ROUNDS_NEEDED), [SLOWER])
-        assert (gate.verdict, gate.exit_code) == ("passes", 0)
-        assert only(gate).outcome == "kept"
+        assert (gate.verdict, gate.exit_code, only(gate).outcome) == ("passes", 0, "kept")
 
-    def test_fewer_rounds_cannot_tell_however_clear_they_look(self):
-        gate = judge(*in_turn([(1.0, 1.3)] * (ROUNDS_NEEDED - 1)), [SLOWER])
-        assert (gate.verdict, gate.exit_code) == ("cannot tell", 0)
-        assert not only(gate).has_interval
-        assert only(gate).enough_rounds == ROUNDS_NEEDED
-
-    def test_one_round_against_the_others_cannot_tell(self):
-        """One of seven rounds that went the other way is enough to doubt."""
-        pairs = [(1.0, 1.1)] * (ROUNDS_NEEDED - 1) + [(1.0, 1.02)]
+    @pytest.mark.parametrize(
+        ("pairs", "has_interval"),
+        [
+            ([(1.0, 1.3)] * (ROUNDS_NEEDED - 1), False),
+            ([(1.0, 1.1)] * (ROUNDS_NEEDED - 1) + [(1.0, 1.02)], True),
+        ],
+        ids=["too few, however clear", "one of seven the other way"],
+    )
+    def test_what_leaves_it_open(self, pairs, has_interval):
         gate = judge(*in_turn(pairs), [SLOWER])
-        assert gate.verdict == "cannot tell"
-        assert only(gate).enough_rounds > ROUNDS_NEEDED
+        assert (gate.verdict, gate.exit_code) == ("cannot tell", 0)
+        assert only(gate).has_interval is has_interval
+        assert (only(gate).enough_rounds == ROUNDS_NEEDED) is not has_interval
 
     def test_runs_that_took_no_turns_do_not_count(self):
         """All of one side hours before the other: the machine may be another by then."""
@@ -126,55 +170,52 @@ class TestRounds:
             assert found == pairs
 
 
+H100 = DeviceInfo(
+    kind="cuda", name="H100", total_bytes=2**36, capacity_bytes=2**36, capacity_source=""
+)
+
+
+def with_trial(run, **changes):
+    return changed(run, trials=(msgspec.structs.replace(run.record.trials[0], **changes),))
+
+
 class TestNotComparable:
     def reasons(self, before, after, **rest):
         gate = judge(before, after, [SLOWER], **rest)
         assert (gate.verdict, gate.exit_code, gate.results) == ("cannot be compared", 3, ())
         return "; ".join(gate.reasons)
 
-    def test_another_size(self):
-        said = self.reasons([run("a", 0, size=8)], [run("b", 9, size=16)])
-        assert said == "the batch sizes are not the same: a timed 8, b timed 16"
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [
+            ({"size": 16}, "the batch sizes are not the same: a timed 8, b timed 16"),
+            ({"device": H100}, "the device is not the same: .*H100 \\(cuda, 64 GiB\\) in b"),
+            ({"machine": "2"}, "the machine is not the same: 1 in a, 2 in b"),
+        ],
+        ids=["size", "device", "machine"],
+    )
+    def test_another_one(self, changes, said):
+        other = run("b", 9, **{"machine": "1", **changes})
+        assert re.fullmatch(said, self.reasons([run("a", 0, machine="1")], [other]))
 
     def test_a_size_that_was_asked_for(self):
         said = self.reasons([run("a", 0)], [run("b", 9)], size=64)
         assert said == "a, b timed no batch size 64"
 
-    def test_another_device(self):
-        device = DeviceInfo(
-            kind="cuda", name="H100", total_bytes=2**36, capacity_bytes=2**36, capacity_source=""
-        )
-        said = self.reasons([run("a", 0)], [run("b", 9, device=device)])
-        assert "the device is not the same" in said
-        assert "H100 (cuda, 64 GiB) in b" in said
-
-    def test_another_machine(self):
-        said = self.reasons([run("a", 0, machine="1")], [run("b", 9, machine="2")])
-        assert "the machine is not the same: 1 in a, 2 in b" in said
-
     def test_records_that_do_not_say_their_machine_are_compared(self):
         assert judge([run("a", 0)], [run("b", 9, machine="2")], [LARGER]).exit_code == 0
 
     def test_other_steps(self):
-        other = run("b", 9)
-        trial = msgspec.structs.replace(other.record.trials[0], micro_batches=4)
-        other = type(other)(msgspec.structs.replace(other.record, trials=(trial,)), other.path)
+        other = with_trial(run("b", 9), micro_batches=4)
         assert "1 batches in a, 4 in b" in self.reasons([run("a", 0)], [other])
 
     def test_a_run_that_failed(self):
-        failed = run("b", 9)
-        record = msgspec.structs.replace(failed.record, trials=(), stop_reason="out of memory")
-        said = self.reasons([run("a", 0)], [type(failed)(record, failed.path)])
+        failed = changed(run("b", 9), trials=(), stop_reason="out of memory")
+        said = self.reasons([run("a", 0)], [failed])
         assert said == "b timed no batch size: out of memory"
 
     def test_a_run_that_timed_nothing_still_has_a_peak(self):
-        untimed = run("b", 9)
-        trial = msgspec.structs.replace(
-            untimed.record.trials[0], kind="fit", step_s=None, samples_per_s=None
-        )
-        other = type(untimed)(
-            msgspec.structs.replace(untimed.record, trials=(trial,)), untimed.path
-        )
+        other = with_trial(run("b", 9), kind="fit", step_s=None, samples_per_s=None)
         assert judge([run("a", 0)], [other], [LARGER]).verdict == "passes"
         assert "b timed no batch size" in self.reasons([run("a", 0)], [other])
 

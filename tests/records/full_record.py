@@ -1,36 +1,14 @@
 """A record with everything in it."""
 
-from batchadvisor.records import (
-    BatchSizeSource,
-    Counters,
-    DeviceInfo,
-    Discovery,
-    Fault,
-    FileTouched,
-    Goal,
-    KernelTime,
-    LoaderInfo,
-    Memory,
-    NormLayers,
-    OperatorTime,
-    OptimizerInfo,
-    Profile,
-    RunRecord,
-    ScriptInfo,
-    SourceLine,
-    Spread,
-    TailCheck,
-    Trial,
-    Versions,
-)
+from batchadvisor import records
 
-SPREAD = Spread(median=0.2, low=0.19, high=0.22, num_samples=9, confidence=0.96)
-PLACE = SourceLine(file="train.py", line=7)
+SPREAD = records.Spread(median=0.2, low=0.19, high=0.22, num_samples=9, confidence=0.96)
+PLACE = records.SourceLine(file="train.py", line=7)
 
 
 def full_record():
     """A record with every kind of struct in it and no field left at its default where it can."""
-    loader = LoaderInfo(
+    loader = records.LoaderInfo(
         ordinal=0,
         place=PLACE,
         batch_size=16,
@@ -41,17 +19,17 @@ def full_record():
         iterable=False,
         steered="exact",
         trains=True,
-        source=BatchSizeSource(
+        source=records.BatchSizeSource(
             place=PLACE,
             before="batch_size=16",
             template="batch_size={}",
             option="--batch-size",
         ),
     )
-    discovery = Discovery(
+    discovery = records.Discovery(
         loaders=(loader,),
         optimizers=(
-            OptimizerInfo(
+            records.OptimizerInfo(
                 ordinal=0,
                 place=None,
                 name="AdamW",
@@ -65,12 +43,12 @@ def full_record():
         micro_batches=4,
         parameter_device="cuda:0",
         num_parameters=12,
-        norm_layers=NormLayers(batch_norm=3),
+        norm_layers=records.NormLayers(batch_norm=3),
         setup_s=4.5,
         native_step_s=0.1,
         unavailable={"norm_layers": "not counted"},
     )
-    trial = Trial(
+    trial = records.Trial(
         ordinal=0,
         worker=0,
         batch_size=16,
@@ -84,28 +62,30 @@ def full_record():
         step_s=SPREAD,
         samples_per_s=SPREAD,
         input_wait_s=SPREAD,
-        memory=Memory(peak_bytes=10**9, peak_source="allocator", num_alloc_retries=1),
-        profile=Profile(
+        memory=records.Memory(peak_bytes=10**9, peak_source="allocator", num_alloc_retries=1),
+        profile=records.Profile(
             trace="traces/a.json",
             num_steps=3,
             busy_pct=90.0,
-            operators=(OperatorTime(name="aten::mm", num_calls=3, self_s=0.1),),
-            kernels=(KernelTime(name="gemm", num_calls=3, total_s=0.1, occupancy_pct=40.0),),
+            operators=(records.OperatorTime(name="aten::mm", num_calls=3, self_s=0.1),),
+            kernels=(
+                records.KernelTime(name="gemm", num_calls=3, total_s=0.1, occupancy_pct=40.0),
+            ),
         ),
-        counters=Counters(num_samples=5, power_w=200.0, throttle_reasons=("power cap",)),
-        tail=TailCheck(num_samples=8, outcome="ok", num_non_finite=2),
+        counters=records.Counters(num_samples=5, power_w=200.0, throttle_reasons=("power cap",)),
+        tail=records.TailCheck(num_samples=8, outcome="ok", num_non_finite=2),
         elapsed_s=3.0,
         doubts=("high load: 9",),
         unavailable={"step_s": "an example"},
     )
-    return RunRecord(
+    return records.RunRecord(
         state="finished",
         started_at="2026-11-20T00:00:00+00:00",
         command=("batchadvisor", "run", "train.py"),
-        script=ScriptInfo(path="train.py", arguments=("--wörter", "ß")),
-        goal=Goal(kind="memory", sizes=(8, 16), max_batch=64, start=8),
-        versions=Versions(batchadvisor="0.1.0", python="3.11", torch="2.9", cuda="12.8"),
-        device=DeviceInfo(
+        script=records.ScriptInfo(path="train.py", arguments=("--wörter", "ß")),
+        goal=records.Goal(kind="memory", sizes=(8, 16), max_batch=64, start=8),
+        versions=records.Versions(batchadvisor="0.1.0", python="3.11", torch="2.9", cuda="12.8"),
+        device=records.DeviceInfo(
             kind="cuda",
             name="H200",
             index=0,
@@ -116,8 +96,8 @@ def full_record():
         ),
         discovery=discovery,
         trials=(trial,),
-        faults=(Fault(outcome="hung", detail="silence", worker=1, log="script.log"),),
-        files=(FileTouched(path="out.txt", action="write"),),
+        faults=(records.Fault(outcome="hung", detail="silence", worker=1, log="script.log"),),
+        files=(records.FileTouched(path="out.txt", action="write"),),
         doubts=("busy",),
         stop_reason="all is measured",
         num_workers_started=2,
