@@ -1,9 +1,10 @@
-"""Batches with more samples, whatever they look like."""
+"""Batches with more samples, or with longer ones, whatever they look like."""
 
 from collections import UserDict
 
 import pytest
 import torch
+from batchadvisor.probes.loader.batch_lengths import NO_BATCH_LENGTH, lengthened
 from batchadvisor.probes.loader.batch_parts import (
     NO_CARRIER,
     OWN_KIND,
@@ -26,7 +27,6 @@ def rows(num, *shape):
 
 
 BATCHES = {
-    "tensor": lambda n: rows(n, 3),
     "pair": lambda n: [rows(n, 3), rows(n)],
     "tuple": lambda n: (rows(n, 3), rows(n)),
     "named tuple": lambda n: Pair(rows(n, 4), rows(n)),
@@ -37,26 +37,6 @@ BATCHES = {
     "texts": lambda n: ([str(index) for index in range(n)], rows(n)),
     "with a mask": lambda n: (rows(n, 3), torch.ones(5, 5)),
 }
-
-
-def reader_of(make):
-    reader = BatchSizeReader()
-    reader.learn(make(8), 8)
-    return reader
-
-
-@pytest.mark.parametrize("num_samples", [2, 12, 100])
-@pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES)
-def test_a_batch_of_more_samples(make, num_samples):
-    """It is read as that many, and has the shapes of what the loader would have made."""
-    reader, batch = reader_of(make), make(12)
-    before = str(batch)
-    made = grown_to(num_samples, batch, reader.carriers(batch, 12), empty)
-    assert reader.read(made) == num_samples
-    assert type(made) is type(batch)
-    assert str(batch) == before
-    if not isinstance(batch, UserDict):
-        assert shapes(made) == shapes(make(num_samples))
 
 
 def empty(like, shape):
@@ -73,28 +53,74 @@ def shapes(value):
     return shapes(vars(value)) if isinstance(value, Packed) else type(value)
 
 
-def test_whole_numbers_of_a_grown_batch_come_again():
-    batch = {"ids": torch.arange(6).reshape(3, 2), "x": torch.ones(3)}
+def grown(num_samples, batch, own, learnt=None):
+    """The batch with so many samples, and the reader that knows its axes."""
     reader = BatchSizeReader()
-    reader.learn(batch, 3)
-    made = grown_to(5, batch, reader.carriers(batch, 3), empty)
+    reader.learn(*(learnt or (batch, own)))
+    return grown_to(num_samples, batch, reader.carriers(batch, own), empty), reader
+
+
+@pytest.mark.parametrize("num_samples", [2, 100])
+@pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES)
+def test_a_batch_of_more_samples(make, num_samples):
+    """It is read as that many, and has the shapes of what the loader would have made."""
+    batch = make(12)
+    before = str(batch)
+    made, reader = grown(num_samples, batch, 12, learnt=(make(8), 8))
+    assert reader.read(made) == num_samples
+    assert type(made) is type(batch)
+    assert str(batch) == before
+    if not isinstance(batch, UserDict):
+        assert shapes(made) == shapes(make(num_samples))
+
+
+def test_whole_numbers_of_a_grown_batch_come_again():
+    made, _ = grown(5, {"ids": torch.arange(6).reshape(3, 2), "x": torch.ones(3)}, 3)
     assert made["ids"].tolist() == [[0, 1], [2, 3], [4, 5], [0, 1], [2, 3]]
 
 
 def test_a_feature_as_long_as_the_batch_is_left_alone():
     """Learnt at another size: only the first axis followed it."""
-    reader = BatchSizeReader()
-    reader.learn(rows(8, 12), 8)
-    batch = rows(12, 12)
-    assert grown_to(6, batch, reader.carriers(batch, 12), empty).shape == (6, 12)
+    made, _ = grown(6, rows(12, 12), 12, learnt=(rows(8, 12), 8))
+    assert made.shape == (6, 12)
 
 
-def test_nothing_carries_samples():
-    with pytest.raises(CannotCutError, match=NO_CARRIER):
-        grown_to(3, rows(30, 2), {}, empty)
+def test_every_axis_of_the_length_changes():
+    batch = {
+        "ids": torch.arange(6).reshape(2, 3),
+        "mask": torch.ones(2, 1, 3, 3, dtype=torch.bool),
+        "states": torch.ones(2, 3, 7),
+        "label": torch.tensor([0, 1]),
+    }
+    carriers = {(("item", key),): 0 for key in batch}
+    longer = lengthened(batch, carriers, 5, empty)
+    assert longer["ids"].tolist() == [[0, 1, 2, 0, 1], [3, 4, 5, 3, 4]]
+    assert longer["mask"].shape == (2, 1, 5, 5)
+    assert longer["states"].shape == (2, 5, 7)
+    assert longer["label"].tolist() == [0, 1]
+    assert lengthened(batch, carriers, 2, empty)["ids"].tolist() == [[0, 1], [3, 4]]
 
 
-@pytest.mark.parametrize("batch", [Graph(rows(12, 2)), pack_sequence([rows(3), rows(2)])])
-def test_an_object_of_its_own_kind(batch):
-    with pytest.raises(CannotCutError, match=OWN_KIND):
-        grown_to(6, (rows(12, 3), batch), {(("item", 0),): 0}, empty)
+def test_samples_are_no_length():
+    """Three samples of three tokens: the axis of the samples stays."""
+    tokens = torch.zeros(3, 3, dtype=torch.long)
+    assert lengthened(tokens, {(): 0}, 9, empty).shape == (3, 9)
+
+
+def test_images_have_no_length():
+    with pytest.raises(CannotCutError, match=NO_BATCH_LENGTH):
+        lengthened(torch.zeros(4, 3, 8, 8), {(): 0}, 9, empty)
+
+
+@pytest.mark.parametrize(
+    ("other", "carriers", "reason"),
+    [
+        (rows(12, 2), {}, NO_CARRIER),
+        (Graph(rows(12, 2)), {(("item", 0),): 0}, OWN_KIND),
+        (pack_sequence([rows(3), rows(2)]), {(("item", 0),): 0}, OWN_KIND),
+    ],
+    ids=["nothing carries samples", "graph", "packed sequence"],
+)
+def test_what_cannot_be_cut_into_samples(other, carriers, reason):
+    with pytest.raises(CannotCutError, match=reason):
+        grown_to(6, (rows(12, 3), other), carriers, empty)

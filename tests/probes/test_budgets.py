@@ -8,7 +8,7 @@ from batchadvisor.probes.loader.budgets import BY_RULE, budget_of, cut_by_budget
 from batchadvisor.probes.loader.sample_lengths import NO_SAMPLE_LENGTH, SampleLengths, length_of
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from .loading import Pass, numbers, steered
+from .test_loaders import begun
 
 LENGTHS = [5 + (index * 37) % 60 for index in range(600)]
 TABLE = dict(enumerate(LENGTHS))
@@ -142,19 +142,16 @@ class TestByRule:
         assert max(map(padded, wide)) <= 1500
         assert wide != sorted(wide, key=lambda batch: TABLE[batch[0]])
 
-    def test_batches_of_one_size_have_no_budget(self):
-        own = [list(range(at, at + 10)) for at in range(0, 600, 10)]
-        assert found(own) is None
-
-    def test_batches_at_random_have_none(self):
+    def test_batches_of_other_sizes_have_no_budget(self):
+        assert found([list(range(at, at + 10)) for at in range(0, 600, 10)]) is None
         rng = random.Random(4)
         order = rng.sample(list(TABLE), len(TABLE))
-        own = []
+        at_random = []
         while order:
             num = rng.randint(2, 20)
-            own.append(order[:num])
+            at_random.append(order[:num])
             order = order[num:]
-        assert found(own) is None
+        assert found(at_random) is None
 
     def test_one_sequence_longer_than_the_budget_says_nothing_of_it(self):
         table = {**TABLE, 600: 900}
@@ -188,16 +185,19 @@ class TestByRule:
         assert lengths.why == NO_SAMPLE_LENGTH
 
 
+def tried(loader):
+    """The handle of a loader that found out how its sampler takes a size, and the script's pass."""
+    handle, script = begun(loader)
+    next(script)
+    handle.try_size()
+    return handle, script
+
+
 class TestSteering:
     @pytest.mark.parametrize("native", [AtEachPass(400), cut(400)], ids=["attribute", "rule"])
     def test_batches_fill_the_budget_that_is_asked_for(self, native):
-        loader = DataLoader(Texts(), batch_sampler=native, collate_fn=lambda rows: rows)
-        handle = steered(loader)
-        script = Pass(loader, handle)
-        next(script)
-        handle.try_size()
-        assert handle.info().axis == "tokens"
-        assert handle.info().steered == "exact"
+        handle, script = tried(DataLoader(Texts(), batch_sampler=native, collate_fn=list))
+        assert (handle.info().axis, handle.info().steered) == ("tokens", "exact")
         for size in (300, 900, 300):
             handle.ask(size)
             batches = [[row[1] for row in next(script)] for _ in range(200)]
@@ -214,25 +214,16 @@ class TestSteering:
             def __getitem__(self, indices):
                 return indices
 
-        loader = DataLoader(Batches(), sampler=Dynamic(400.0), batch_size=None)
-        handle = steered(loader)
-        script = Pass(loader, handle)
-        next(script)
-        handle.try_size()
+        handle, script = tried(DataLoader(Batches(), sampler=Dynamic(400.0), batch_size=None))
         info = handle.info()
         assert (info.steered, info.axis, info.batch_size) == ("exact", "seconds", 400)
         handle.ask(1000)
         assert max(padded(next(script)) for _ in range(60)) > 800
 
-    def test_without_a_budget_a_data_set_batches_itself(self):
-        loader = DataLoader(numbers(9), batch_size=None)
-        assert steered(loader).info().steered.startswith("no: ")
-
 
 class TestLengths:
     def test_a_list_of_the_sampler_is_taken(self):
-        lengths = SampleLengths(Texts(), (WhenMade(LENGTHS, 400),))
-        assert not lengths.declared
+        assert not SampleLengths(Texts(), (WhenMade(LENGTHS, 400),)).declared
         sampler = AtEachPass(400)
         sampler.lengths = LENGTHS
         assert SampleLengths(Texts(), (sampler,)).declared

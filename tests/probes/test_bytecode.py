@@ -11,7 +11,6 @@ from batchadvisor.probes.process import bytecode_cache
 from batchadvisor.probes.process.bytecode_cache import (
     CACHE_PREFIX,
     DONT_WRITE,
-    is_kept,
     variables_for,
 )
 from batchadvisor.probes.process.worker_environment import worker_command
@@ -37,27 +36,20 @@ def compiled(module):
     return Path(importlib.util.cache_from_source(module))
 
 
-def test_python_keeps_it_by_itself(module):
-    assert is_kept(module)
-    assert variables_for({"A": "1", DONT_WRITE: "1"}, Path("scratch")) == {
-        "A": "1",
-        DONT_WRITE: "1",
-    }
-
-
-def test_it_may_not_be_written_and_is_there(module, monkeypatch):
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    compiled(module).parent.mkdir()
-    compiled(module).touch()
-    assert variables_for({DONT_WRITE: "1"}, Path("scratch")) == {DONT_WRITE: "1"}
-
-
-@pytest.mark.parametrize("why", ["forbidden", "read only"])
-def test_each_process_would_compile_it(module, monkeypatch, why):
-    monkeypatch.setattr(sys, "dont_write_bytecode", why == "forbidden")
+@pytest.mark.parametrize(
+    ("why", "is_kept"),
+    [("", True), ("forbidden, but there", True), ("forbidden", False), ("read only", False)],
+)
+def test_where_python_keeps_it_nothing_changes(module, monkeypatch, why, is_kept):
+    """Else each process would compile it, and the run keeps it."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", "forbidden" in why)
     monkeypatch.setattr(bytecode_cache.os, "access", lambda *_: why != "read only")
-    variables = variables_for({"A": "1", DONT_WRITE: "1"}, Path("scratch"))
-    assert variables == {"A": "1", CACHE_PREFIX: str(Path("scratch/bytecode"))}
+    if "there" in why:
+        compiled(module).parent.mkdir()
+        compiled(module).touch()
+    own = {"A": "1", DONT_WRITE: "1"}
+    of_the_run = {"A": "1", CACHE_PREFIX: str(Path("scratch/bytecode"))}
+    assert variables_for(own, Path("scratch")) == (own if is_kept else of_the_run)
 
 
 def test_a_worker_keeps_it_in_the_run_and_nowhere_else(module, tmp_path, monkeypatch):

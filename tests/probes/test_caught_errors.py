@@ -5,10 +5,7 @@ import sys
 
 import pytest
 
-START = """
-import sys, torch
-from batchadvisor.probes.doors.caught_errors import CaughtErrors
-"""
+START = "import sys, torch\nfrom batchadvisor.probes.doors.caught_errors import CaughtErrors\n"
 LOOP = """
 {before}
 caught_errors = CaughtErrors()

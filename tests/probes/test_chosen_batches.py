@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from batchadvisor.probes.loader.budgets import cut_by_budget
 from batchadvisor.probes.loader.chosen_batches import (
     band_of,
     census_of,
@@ -36,15 +37,7 @@ class Pairs(BatchSampler):
     """Batches of the script's own, whose size it follows: neighbours of like length."""
 
     def __init__(self, batch_size):
-        self.batch_size = batch_size
-
-    def __iter__(self):
-        order = sorted(range(len(LENGTHS)), key=LENGTHS.__getitem__)
-        size = self.batch_size
-        return iter([order[at : at + size] for at in range(0, len(order), size)])
-
-    def __len__(self):
-        return (len(LENGTHS) + self.batch_size - 1) // self.batch_size
+        super().__init__(sorted(range(len(LENGTHS)), key=LENGTHS.__getitem__), batch_size, False)
 
 
 class Filled(Sampler):
@@ -52,22 +45,20 @@ class Filled(Sampler):
         self.max_tokens = max_tokens
 
     def __iter__(self):
-        batch = []
-        for index in [*range(len(LENGTHS))] * 8:
-            longest = max(LENGTHS[each] for each in [*batch, index])
-            if batch and longest * (len(batch) + 1) > self.max_tokens:
-                yield batch
-                batch = []
-            batch.append(index)
-        yield batch
+        order = [*range(len(LENGTHS))] * 8
+        return cut_by_budget(order, LENGTHS, self.max_tokens, padded=True)
 
 
 def rows(batch):
     return [index for _, index in batch]
 
 
-def begun(loader, size, length="", *, worst_case=True):
-    handle = steered(loader, worst_case=worst_case)
+def begun(loader, size, length="", native=None):
+    """A trial of a size, with the longest samples or those of another length."""
+    handle = steered(loader, worst_case=not length)
+    if native is not None:
+        handle.native = native
+        handle.try_size()
     handle.begin_trial(length)
     handle.ask(size)
     script = Pass(loader, handle)
@@ -75,13 +66,17 @@ def begun(loader, size, length="", *, worst_case=True):
     return handle, script
 
 
-def lengths_of(script):
-    return [[LENGTHS[index] for index in rows(next(script))] for _ in range(CHOSEN_STEPS + 2)]
+def one_by_one(data=None, **options):
+    return DataLoader(data or Rows(), batch_size=1, collate_fn=list, **options)
+
+
+def lengths_of(script, num=CHOSEN_STEPS + 2):
+    return [[LENGTHS[index] for index in rows(next(script))] for _ in range(num)]
 
 
 class TestWorstCase:
     def test_samples_drawn_one_by_one(self):
-        handle, script = begun(DataLoader(Rows(), batch_size=1, collate_fn=list), 2)
+        handle, script = begun(one_by_one(), 2)
         assert handle.why_unordered == ""
         seen = lengths_of(script)
         assert seen[:CHOSEN_STEPS] == [[9, 9]] * CHOSEN_STEPS
@@ -90,13 +85,12 @@ class TestWorstCase:
         assert (chosen.num_samples, chosen.longest, chosen.total) == (2, 9, 18)
 
     def test_more_than_there_are(self):
-        _, script = begun(DataLoader(Rows([3, 9]), batch_size=1, collate_fn=list), 5)
+        _, script = begun(one_by_one(Rows([3, 9])), 5)
         assert rows(next(script)) == [1, 0, 1, 0, 1]
 
     @pytest.mark.parametrize("num_workers", [0, 2])
     def test_a_stream(self, num_workers):
-        loader = DataLoader(Stream(), batch_size=1, collate_fn=list, num_workers=num_workers)
-        handle, script = begun(loader, 3)
+        handle, script = begun(one_by_one(Stream(), num_workers=num_workers), 3)
         assert handle.why_unordered == ""
         seen = lengths_of(script)
         assert seen[:CHOSEN_STEPS] == [[9, 9, 8]] * CHOSEN_STEPS
@@ -108,14 +102,13 @@ class TestWorstCase:
 
     def test_all_batches_of_the_steps_are_chosen(self):
         """Accumulation over four: the first of three steps may be left out, and took four."""
-        handle, script = begun(DataLoader(Rows(), batch_size=1, collate_fn=list), 2)
+        handle, script = begun(one_by_one(), 2)
         handle.begin_trial(batches_a_step=4)
-        seen = [[LENGTHS[index] for index in rows(next(script))] for _ in range(13)]
-        assert seen == [[9, 9]] * 12 + [[3, 9]]
+        assert lengths_of(script, 13) == [[9, 9]] * 12 + [[3, 9]]
 
     @pytest.mark.parametrize("num_workers", [0, 2])
     def test_a_pass_that_the_script_begins_later_is_as_any_other(self, num_workers):
-        loader = DataLoader(Stream(), batch_size=1, collate_fn=list, num_workers=num_workers)
+        loader = one_by_one(Stream(), num_workers=num_workers)
         handle, script = begun(loader, 2)
         assert lengths_of(script)[0] == [9, 9]
         handle.chosen.begin("")
@@ -129,32 +122,23 @@ class TestWorstCase:
 
     def test_a_budget(self):
         loader = DataLoader(Rows(), batch_sampler=Filled(18), collate_fn=list)
-        handle = steered(loader, worst_case=True)
-        handle.native = 2
-        handle.try_size()
+        handle, script = begun(loader, 27, native=2)
         assert handle.info().axis == "tokens"
-        handle.begin_trial()
-        handle.ask(27)
-        script = Pass(loader, handle)
         worst = lengths_of(script)[0]
         passes = [[LENGTHS[index] for index in batch] for batch in Filled(27)]
         assert len(worst) * max(worst) == max(len(batch) * max(batch) for batch in passes)
 
-    def test_texts_that_a_collate_function_splits(self):
-        data = ["two words", "three more words"] * 4
-        handle, script = begun(DataLoader(data, batch_size=2), 3)
-        assert handle.why_unordered == NO_SAMPLE_LENGTH
-        assert len(next(script)) == 3
-        assert handle.inputs() is None
-
-    def test_a_stream_of_texts(self):
+    @pytest.mark.parametrize("stream", [False, True])
+    def test_texts_that_a_collate_function_splits(self, stream):
         class Texts(IterableDataset):
             def __iter__(self):
                 return iter(["two words", "three more words"])
 
-        handle, script = begun(DataLoader(Texts(), batch_size=2), 3)
+        data = Texts() if stream else ["two words", "three more words"] * 4
+        handle, script = begun(DataLoader(data, batch_size=2), 3)
         assert handle.why_unordered == NO_SAMPLE_LENGTH
         assert len(next(script)) == 3
+        assert handle.inputs() is None
 
 
 @pytest.mark.parametrize(
@@ -175,8 +159,7 @@ class TestChosenLengths:
         ("length", "expected"), [("shortest", [2, 2]), ("median", [7, 7]), ("longest", [9, 9])]
     )
     def test_of_samples(self, length, expected):
-        loader = DataLoader(Rows(), batch_size=1, collate_fn=list)
-        handle, script = begun(loader, 2, length, worst_case=False)
+        handle, script = begun(one_by_one(), 2, length)
         assert sorted(lengths_of(script)[0], reverse=True) == expected
         inputs = handle.inputs()
         assert inputs.chosen.length == length
@@ -185,8 +168,7 @@ class TestChosenLengths:
 
     @pytest.mark.parametrize("num_workers", [0, 2])
     def test_of_a_stream_by_rank(self, num_workers):
-        loader = DataLoader(Stream(), batch_size=1, collate_fn=list, num_workers=num_workers)
-        handle, script = begun(loader, 2, "shortest", worst_case=False)
+        handle, script = begun(one_by_one(Stream(), num_workers=num_workers), 2, "shortest")
         for length, expected in (("shortest", [2, 2]), ("median", [5, 5]), ("longest", [9, 9])):
             handle.begin_trial(length)
             handle.ask(2)
@@ -196,13 +178,8 @@ class TestChosenLengths:
 
     def test_of_a_budget(self):
         loader = DataLoader(Rows(), batch_sampler=Filled(18), collate_fn=list)
-        handle = steered(loader)
-        handle.native = 2
-        handle.try_size()
-        handle.begin_trial("shortest")
-        handle.ask(20)
-        batch = lengths_of(Pass(loader, handle))[0]
-        assert batch == [2] * 10
+        _, script = begun(loader, 20, "shortest", native=2)
+        assert lengths_of(script)[0] == [2] * 10
 
 
 def test_a_data_set_that_has_no_need_of_it_is_not_asked_for_lengths():

@@ -45,6 +45,11 @@ timed_steps = st.lists(
 )
 
 
+def now_and_then(slow_s, usual_s=0.02, *, every=10, num=50):
+    """Steps of which the last of so many is slow."""
+    return [step(slow_s if n % every == every - 1 else usual_s) for n in range(num)]
+
+
 class TestLaws:
     @given(timed_steps, st.booleans())
     def test_no_step_loses_more_than_it_lasted(self, steps, asynchronous):
@@ -113,11 +118,12 @@ class TestJudgement:
 
     def test_slow_steps_of_the_script_are_no_disturbance(self):
         """Periodic logging: they stay clean, and their cost is said apart."""
-        judgement = judged([step(0.2 if n % 10 == 9 else 0.02) for n in range(50)])
+        judgement = judged(now_and_then(0.2))
         spread, method = step_time(judgement, min_samples=6)
         quality = quality_of(judgement, method)
         assert (method, quality.num_clean, quality.num_disturbed) == ("clean steps", 50, 0)
         assert spread.median == 0.02
+        assert step_time(judgement, min_samples=6, asynchronous=True)[0].median == 0.02
         assert quality.num_slow == 5
         assert quality.slow_s == pytest.approx(5 * 0.18)
         assert [n for n, slow in enumerate(rarely_slow(judgement)) if slow] == [9, 19, 29, 39, 49]
@@ -159,13 +165,13 @@ class TestJudgement:
             assert step_time(judged(steps, asynchronous=True))[0].median == pytest.approx(0.02)
 
     def test_slow_steps_that_are_usual_are_not_rare(self):
-        judgement = judged([step(0.2 if n % 3 == 0 else 0.02) for n in range(30)])
+        judgement = judged(now_and_then(0.2, every=3))
         assert not any(rarely_slow(judgement))
         assert rarely_slow(judged([])) == []
         assert rarely_slow(judged([step(0.02, 0.01)])) == [False]
 
     def test_a_step_that_holds_more_is_not_slow_for_that(self):
-        judgement = judged([step(0.1 if n % 10 == 9 else 0.01) for n in range(50)])
+        judgement = judged(now_and_then(0.1, 0.01))
         longer = [5.0 if n % 10 == 9 else 1.0 for n in range(50)]
         assert not any(rarely_slow(judgement, longer))
         assert sum(rarely_slow(judgement, [1.0] * 50)) == 5
@@ -181,33 +187,13 @@ class TestJudgement:
         assert judged([*usual, step(0.05, stolen_s=0.7)]).lost_s[-1] == pytest.approx(0.03)
 
     def test_without_schedstat_a_switch_and_time_off_the_core_tell(self):
-        def uncounted(seconds, switches, thread_s):
-            return TimedStep(seconds, StepEvidence(switches=switches, thread_s=thread_s))
+        def uncounted(seconds, switches):
+            return TimedStep(seconds, StepEvidence(switches=switches, thread_s=0.02))
 
-        usual = [uncounted(0.02, 0, 0.02) for _ in range(8)]
-        judgement = judged([*usual, uncounted(0.5, 2, 0.02), uncounted(0.5, 0, 0.02)])
+        judgement = judged([*[uncounted(0.02, 0)] * 8, uncounted(0.5, 2), uncounted(0.5, 0)])
         assert judgement.known
         assert judgement.lost_s[-2] == pytest.approx(0.48)
         assert judgement.lost_s[-1] == 0  # it slept of its own will
-
-    def test_an_asynchronous_device_goes_on_while_its_host_waits(self):
-        steps = [step(), step(), step(), step(0.02, 0.015), step(0.04, 0.02)]
-        assert judged(steps, asynchronous=True).lost_s == (0, 0, 0, 0, 0.02)
-        assert judged(steps).lost_s == (0, 0, 0, 0.015, 0.02)
-
-    def test_where_every_third_step_waits_the_time_is_the_mean(self):
-        """A wait for the device lengthens that step and all others are none the shorter."""
-        judgement = judged([step(0.014 if n % 3 == 2 else 0.010) for n in range(40)])
-        mean, _ = step_time(judgement, min_samples=6, asynchronous=True)
-        assert mean.median == pytest.approx((27 * 0.010 + 13 * 0.014) / 40)
-        assert mean.low <= mean.median <= mean.high
-        assert mean.num_samples == 10
-        middle, _ = step_time(judgement, min_samples=6)
-        assert middle.median == 0.010  # where the host is the device each step stands for itself
-
-    def test_rare_slow_steps_stay_out_of_the_mean(self):
-        judgement = judged([step(0.2 if n % 10 == 9 else 0.02) for n in range(50)])
-        assert step_time(judgement, min_samples=6, asynchronous=True)[0].median == 0.02
 
     def test_a_laptop_that_slept_or_a_clock_that_jumped(self):
         """Nothing counts it; neither the median of many nor the quantile of all moves."""
@@ -217,10 +203,38 @@ class TestJudgement:
         every, how = step_time(judged([TimedStep(0.02)] * 30 + [TimedStep(7200.0)]))
         assert (how, every.median) == ("all steps", 0.02)
 
-    def test_no_step(self):
-        judgement = judged([])
-        assert step_time(judgement) == (None, "all steps")
-        assert quality_of(judgement, "all steps") is None
+
+class TestBehindItsHost:
+    """An asynchronous device goes on while its host waits."""
+
+    def test_lost_time_counts_where_the_step_is_longer_for_it(self):
+        steps = [step(), step(), step(), step(0.02, 0.015), step(0.04, 0.02)]
+        assert judged(steps, asynchronous=True).lost_s == (0, 0, 0, 0, 0.02)
+        assert judged(steps).lost_s == (0, 0, 0, 0.015, 0.02)
+
+    def test_where_every_third_step_waits_the_time_is_the_mean(self):
+        """A wait for the device lengthens that step and all others are none the shorter."""
+        judgement = judged(now_and_then(0.014, 0.010, every=3, num=40))
+        mean, _ = step_time(judgement, min_samples=6, asynchronous=True)
+        assert mean.median == pytest.approx((27 * 0.010 + 13 * 0.014) / 40)
+        assert mean.num_samples == 10
+        middle, _ = step_time(judgement, min_samples=6)
+        assert middle.median == 0.010  # where the host is the device each step stands for itself
+
+    @pytest.mark.parametrize(
+        ("num", "period", "longer"), [(46, 4, 1.3), (41, 4, 1.5), (100, 10, 1.2)]
+    )
+    def test_the_mean_lies_in_its_interval(self, num, period, longer):
+        """Also where the stretches' median is next to the mean, and none of them reaches it."""
+        steps = [step(0.01 * (1 if n % period else longer)) for n in range(num)]
+        spread, _ = step_time(judged(steps, asynchronous=True), asynchronous=True)
+        assert spread.low <= spread.median <= spread.high
+
+    def test_a_slow_step_in_the_only_burst(self):
+        """Without it no whole burst is left, and the mean of the others stands."""
+        steps = [step(seconds) for seconds in (0.05, 0.05, 0.6, 0.05)]
+        spread, _ = step_time(judged(steps, asynchronous=True), group=4, asynchronous=True)
+        assert spread.median == pytest.approx(0.05)
 
 
 class TestWaits:
@@ -298,22 +312,6 @@ class TestQuantile:
         assert inside / 1500 == pytest.approx(said, abs=0.03)
 
 
-class TestAMeanInPlaceOfAMedian:
-    @pytest.mark.parametrize(
-        ("num", "period", "longer"), [(46, 4, 1.3), (41, 4, 1.5), (100, 10, 1.2)]
-    )
-    def test_it_lies_in_its_interval(self, num, period, longer):
-        """Also where the stretches' median is next to the mean, and none of them reaches it."""
-        steps = [step(0.01 * (1 if n % period else longer)) for n in range(num)]
-        spread, _ = step_time(judged(steps, asynchronous=True), asynchronous=True)
-        assert spread.low <= spread.median <= spread.high
-
-    @given(timed_steps)
-    def test_so_does_every_step_time(self, steps):
-        spread, _ = step_time(judged(steps, asynchronous=True), asynchronous=True)
-        assert spread is None or 0 < spread.low <= spread.median <= spread.high
-
-
 class TestStops:
     def test_a_stopped_step_is_disturbed_whatever_its_length(self):
         """Also where most of them were stopped, so that the usual step is one of those."""
@@ -324,10 +322,8 @@ class TestStops:
         spread, method = step_time(judgement, min_samples=3)
         assert (spread.median, method) == (0.0102, "clean steps")
         quality = quality_of(judgement, method)
-        assert quality.num_disturbed == 6
-        assert quality.stalled_s == pytest.approx(
-            sum(sample.seconds for sample in stopped), rel=0.02
-        )
+        lost_s = sum(each.seconds for each in stopped)
+        assert (quality.num_disturbed, quality.stalled_s) == (6, pytest.approx(lost_s, rel=0.02))
 
     def test_where_all_were_stopped_nothing_is_clean(self):
         spread, method = step_time(judged([step(1.0 + n, stops=1) for n in range(5)]))
@@ -337,11 +333,3 @@ class TestStops:
     def test_a_gpu_goes_on_but_its_step_is_not_trusted(self):
         judgement = judged([step(stops=1), step(stops=0)], asynchronous=True)
         assert judgement.clean == [0.02]
-
-
-def test_a_slow_step_in_the_only_burst():
-    """Without it no whole burst is left, and the mean of the others stands."""
-    steps = [step(seconds) for seconds in (0.05, 0.05, 0.6, 0.05)]
-    spread, _ = step_time(judged(steps, asynchronous=True), group=4, asynchronous=True)
-    assert spread is not None
-    assert spread.median == pytest.approx(0.05)

@@ -28,75 +28,35 @@ def follow(rhythm):
     return finder, complete
 
 
-class TestRhythms:
-    def test_plain(self):
-        finder, position = follow("0a0a0a0a")
-        assert position == 4
-        assert finder.training_loaders == {0: 1}
-        assert (finder.num_steps, finder.num_fetches) == (2, 2)
+RHYTHMS = {
+    "plain": ("0a0a0a0a", 4, {0: 1}, {0}),
+    "accumulation": ("0000a0000a0000a", 10, {0: 4}, {0}),
+    "GAN": ("0ab0ab0ab", 6, {0: 1}, {0, 1}),
+    # The generator steps with every second batch: two batches are a cycle.
+    "GAN, every other batch": ("0a0ab0a0ab0a0ab0a0ab", 10, {0: 2}, {0, 1}),
+    # After a warm-up with one optimizer the first cycle with both counts, not an older one.
+    "an optimizer that comes late": ("0a0ab0ab0ab0ab", 8, {0: 1}, {0, 1}),
+    # Validation with gradients: batches before the first step prove nothing, nor do those of
+    # `if step % 50 == 0: evaluate()`, which are fetched from first and would become the ones.
+    "validation first": ("111110a0a0a0a", 9, {0: 1}, {0}),
+    "validation after a step": ("0a1110a0a0a", 7, {0: 1}, {0}),
+    "validation before and after": ("110a110a0a0a", 10, {0: 1}, {0}),
+    "tasks that take turns": ("0a1a2a0a1a2a0a", 10, {1: 1}, {0}),
+    "two loaders in one step": ("01a01a01a0", 9, {0: 1, 1: 1}, {0}),
+    "two loaders of different pace": ("011a011a011a0", 12, {0: 1, 1: 2}, {0}),
+    "in the order of the first fetch": ("10a10a10a1", 9, {1: 1, 0: 1}, {0}),
+    # SAM and line searches step twice; the cycle ends with the next fetch.
+    "two steps with one batch": ("0aa0aa0aa", 6, {0: 1}, {0}),
+}
 
-    def test_accumulation(self):
-        finder, position = follow("0000a0000a0000a")
-        assert finder.training_loaders == {0: 4}
-        assert position == 10
 
-    def test_gan_with_two_optimizers_a_batch(self):
-        finder, position = follow("0ab0ab0ab")
-        assert finder.training_loaders == {0: 1}
-        assert finder.optimizers == {0, 1}
-        assert position == 6
-
-    def test_second_optimizer_every_other_batch(self):
-        """The generator steps with every second batch: two batches are a cycle."""
-        finder, _ = follow("0a0ab0a0ab0a0ab0a0ab")
-        assert finder.training_loaders == {0: 2}
-        assert finder.optimizers == {0, 1}
-
-    def test_an_optimizer_that_comes_late(self):
-        """After a warm-up with one optimizer the first cycle with both counts, not an older one."""
-        finder, position = follow("0a0ab0ab0ab0ab")
-        assert finder.optimizers == {0, 1}
-        assert finder.training_loaders == {0: 1}
-        assert position is not None
-
-    def test_validation_with_gradients_first(self):
-        """Batches before the first step prove nothing."""
-        finder, _ = follow("111110a0a0a0a")
-        assert finder.training_loaders == {0: 1}
-
-    def test_validation_with_gradients_after_the_first_step(self):
-        """`if step % 50 == 0: evaluate()`: it is fetched from first, and would become the one."""
-        finder, position = follow("0a1110a0a0a")
-        assert finder.training_loaders == {0: 1}
-        assert position == 7
-
-    def test_validation_with_gradients_before_and_after_the_first_step(self):
-        finder, position = follow("110a110a0a0a")
-        assert finder.training_loaders == {0: 1}
-        assert position == 10
-
-    def test_tasks_that_take_turns(self):
-        finder, position = follow("0a1a2a0a1a2a0a")
-        assert finder.training_loaders == {1: 1}
-        assert position == 10
-
-    def test_two_loaders_in_one_step(self):
-        finder, _ = follow("01a01a01a")
-        assert list(finder.training_loaders.items()) == [(0, 1), (1, 1)]
-
-    def test_two_loaders_of_different_pace(self):
-        finder, _ = follow("011a011a011a")
-        assert finder.training_loaders == {0: 1, 1: 2}
-
-    def test_the_loader_that_is_fetched_first_comes_first(self):
-        finder, _ = follow("10a10a10a")
-        assert list(finder.training_loaders) == [1, 0]
-
-    def test_two_steps_with_one_batch(self):
-        """SAM and line searches step twice; the cycle ends with the next fetch."""
-        finder, position = follow("0aa0aa0aa")
-        assert finder.training_loaders == {0: 1}
-        assert position == 6
+@pytest.mark.parametrize("case", RHYTHMS)
+def test_what_trains(case):
+    rhythm, position, loaders, optimizers = RHYTHMS[case]
+    finder, complete = follow(rhythm)
+    assert complete == position
+    assert list(finder.training_loaders.items()) == list(loaders.items())
+    assert finder.optimizers == optimizers
 
 
 class TestSteps:
@@ -123,20 +83,18 @@ class TestSteps:
         assert position == 2 * len(cycle)
         assert finder.rhythm(0) == rhythm
 
-    def test_two_optimizers_in_turn(self):
-        """A batch each: what one steps on the other does not see."""
-        finder, position = follow("0a0b" * 5)
-        assert position is not None
-        assert finder.rhythm(0) == Rhythm(1, 1, 2)
-
-    def test_pools_of_unlike_sizes(self):
-        finder, _ = follow("000aaa00aa0")
-        assert finder.rhythm(0) == Rhythm(1, 1, 2)
-
-    def test_one_cycle_of_another_kind_is_waited_for(self):
-        finder, position = follow("0aaa0a0a0a")
-        assert position == 8
-        assert finder.rhythm(0) == Rhythm(1)
+    @pytest.mark.parametrize(
+        ("signs", "position", "rhythm"),
+        [
+            ("0a0b" * 5, 10, Rhythm(1, 1, 2)),
+            ("000aaa00aa0", 10, Rhythm(1, 1, 2)),
+            ("0aaa0a0a0a", 8, Rhythm(1)),
+        ],
+        ids=["two optimizers in turn", "pools of unlike sizes", "one cycle of another kind"],
+    )
+    def test_unsteady(self, signs, position, rhythm):
+        finder, complete = follow(signs)
+        assert (complete, finder.rhythm(0)) == (position, rhythm)
 
     @pytest.mark.parametrize("rhythm", ["000aa" * 9, "0aaa0aa" * 9])
     def test_no_whole_number(self, rhythm):
@@ -170,16 +128,13 @@ class TestSteps:
         assert usual_steps(seen) == steps
 
 
-class TestIncomplete:
-    def test_no_steps(self):
-        finder, position = follow("0" * 50)
-        assert (position, finder.num_steps, finder.num_fetches) == (None, 0, 50)
-
-    def test_steps_without_batches(self):
-        finder, position = follow("aaaaa")
-        assert (position, finder.num_fetches) == (None, 0)
-        assert not finder.complete
-
-    def test_one_cycle_is_not_enough(self):
-        assert follow("0a0")[1] is None
-        assert follow("0a0a0")[1] == 4
+@pytest.mark.parametrize(
+    ("rhythm", "num_steps", "num_fetches"),
+    [("0" * 50, 0, 50), ("aaaaa", 5, 0), ("0a0", 1, 2)],
+    ids=["no steps", "steps without batches", "one cycle"],
+)
+def test_too_little_to_tell(rhythm, num_steps, num_fetches):
+    finder, position = follow(rhythm)
+    assert position is None
+    assert not finder.complete
+    assert (finder.num_steps, finder.num_fetches) == (num_steps, num_fetches)

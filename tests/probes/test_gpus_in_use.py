@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from batchadvisor.probes.devices.gpu_in_use import GpuInUse
-from batchadvisor.probes.devices.gpus_in_use import MemoryLimit, devices_of, gpus_in_use
+from batchadvisor.probes.devices.gpus_in_use import MemoryLimit, gpus_in_use
 from batchadvisor.probes.process.faults import memory_is_short
 from batchadvisor.probes.process.worker_environment import worker_environment
 from batchadvisor.probes.worker.run_script import _limits
@@ -87,16 +87,6 @@ def test_short_memory_is_looked_for_where_there_is_some(monkeypatch):
     assert set(gpus.contexts) == {1}
 
 
-def test_a_model_of_several_gpus():
-    in_use = [GpuInUse(index=0), GpuInUse(index=2)]
-    assert devices_of(torch.device("cuda:0"), ["cuda:0", "cuda:1"], in_use) == [
-        "cuda:0",
-        "cuda:1",
-        "cuda:2",
-    ]
-    assert devices_of(torch.device("cpu"), ["cpu"], in_use) == ["cpu"]
-
-
 class TestLimitsOfTheProcess:
     """No GPU is asked before the script runs, and the CPU is limited once it is known."""
 
@@ -117,38 +107,38 @@ class TestLimitsOfTheProcess:
         device_known("cpu")
         assert self.limited == [5]
 
-    @pytest.mark.parametrize(("kind", "expected"), [("cpu", [5]), ("cuda", [])])
-    def test_beside_a_gpu_once_it_is_known(self, monkeypatch, kind, expected):
-        FourGpus(0, started=False).put(monkeypatch)
+    @pytest.mark.parametrize(
+        ("gpus", "kind", "expected"),
+        [
+            (FourGpus(0, started=False), "cpu", [5]),
+            (FourGpus(0, started=False), "cuda", []),
+            (FourGpus(1), "cpu", []),
+        ],
+        ids=["a step on the CPU", "a step on a GPU", "a GPU in use"],
+    )
+    def test_beside_a_gpu_once_it_is_known(self, monkeypatch, gpus, kind, expected):
+        gpus.put(monkeypatch)
         hold, device_known, _ = _limits(self.order("cuda", 5, allowed=5))
         hold()
         assert self.limited == []
         device_known(kind)
         assert self.limited == expected
 
-    def test_not_where_the_gpu_is_in_use(self, monkeypatch):
-        FourGpus(1).put(monkeypatch)
-        _, device_known, _ = _limits(self.order("cuda", 5))
-        device_known("cpu")
-        assert self.limited == []
 
-
-class TestEnvironment:
-    def test_the_users_variables_stay(self, monkeypatch, tmp_path):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1")
-        monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-        variables = worker_environment("cuda", tmp_path)
-        assert variables["CUDA_VISIBLE_DEVICES"] == "MIG-1"
-        assert "CUDA_DEVICE_ORDER" not in variables
-
-    def test_what_was_chosen(self, tmp_path):
-        variables = worker_environment("cuda", tmp_path, {"CUDA_VISIBLE_DEVICES": "GPU-2"})
-        assert variables["CUDA_VISIBLE_DEVICES"] == "GPU-2"
-        assert "CUDA_VISIBLE_DEVICES" not in os.environ or (
-            os.environ["CUDA_VISIBLE_DEVICES"] != "GPU-2"
-        )
-
-    def test_the_cpu_hides_all(self, monkeypatch, tmp_path):
-        monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0,1")
-        variables = worker_environment("cpu", tmp_path)
-        assert (variables["CUDA_VISIBLE_DEVICES"], variables["HIP_VISIBLE_DEVICES"]) == ("", "-1")
+@pytest.mark.parametrize(
+    ("device", "chosen", "cuda", "hip"),
+    [
+        ("cuda", {}, "MIG-1", "0,1"),
+        ("cuda", {"CUDA_VISIBLE_DEVICES": "GPU-2"}, "GPU-2", "0,1"),
+        ("cpu", {}, "", "-1"),
+    ],
+    ids=["the user's variables stay", "what was chosen", "the CPU hides all"],
+)
+def test_the_gpus_that_a_worker_sees(monkeypatch, tmp_path, device, chosen, cuda, hip):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0,1")
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    variables = worker_environment(device, tmp_path, chosen)
+    assert (variables["CUDA_VISIBLE_DEVICES"], variables["HIP_VISIBLE_DEVICES"]) == (cuda, hip)
+    assert "CUDA_DEVICE_ORDER" not in variables
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-1"

@@ -31,71 +31,64 @@ def root(tmp_path, monkeypatch):
     return write
 
 
-def machine(root, total=16 * GIB, available=10 * GIB):
-    root("proc/meminfo", f"MemTotal: {total // 1024} kB\nMemAvailable: {available // 1024} kB\n")
+@pytest.fixture
+def machine(root):
+    """One of 16 GiB, of which 10 are free."""
+    root("proc/meminfo", f"MemTotal: {16 << 20} kB\nMemAvailable: {10 << 20} kB\n")
+    return root
+
+
+def limited(root, folder, limit, used):
+    root(f"cgroup/{folder}memory.max", f"{limit}\n")
+    root(f"cgroup/{folder}memory.current", f"{used}\n")
+
+
+def memory():
+    return host.total_bytes(), *host.available_bytes()
+
+
+ALONE = (16 * GIB, 10 * GIB, "available memory of the machine")
+IN_CGROUP = "memory left in the cgroup"
 
 
 class TestMemory:
-    def test_machine_alone(self, root):
-        machine(root)
-        assert host.total_bytes() == 16 * GIB
-        assert host.available_bytes() == (10 * GIB, "available memory of the machine")
+    def test_machine_alone(self, machine):
+        assert memory() == ALONE
+        limited(machine, "", "", "much")
+        assert memory() == ALONE  # these files hold no numbers
 
-    def test_cgroup_v2(self, root):
-        machine(root)
-        root("proc/self/cgroup", "0::/user.slice/job\n")
-        root("cgroup/user.slice/job/memory.max", f"{4 * GIB}\n")
-        root("cgroup/user.slice/job/memory.current", f"{3 * GIB}\n")
-        root("cgroup/user.slice/job/memory.stat", f"anon 5\ninactive_file {GIB}\nfile 7\n")
-        assert host.total_bytes() == 4 * GIB
-        assert host.available_bytes() == (2 * GIB, "memory left in the cgroup")
+    def test_cgroup_v2(self, machine):
+        machine("proc/self/cgroup", "0::/user.slice/job\n")
+        limited(machine, "user.slice/job/", 4 * GIB, 3 * GIB)
+        machine("cgroup/user.slice/job/memory.stat", f"anon 5\ninactive_file {GIB}\nfile 7\n")
+        assert memory() == (4 * GIB, 2 * GIB, IN_CGROUP)
 
-    def test_the_limit_of_a_parent_holds(self, root):
-        machine(root)
-        root("proc/self/cgroup", "0::/outer/inner\n")
-        root("cgroup/outer/inner/memory.max", "max\n")
-        root("cgroup/outer/inner/memory.current", "5\n")
-        root("cgroup/outer/memory.max", f"{2 * GIB}\n")
-        root("cgroup/outer/memory.current", f"{GIB}\n")
-        assert host.total_bytes() == 2 * GIB
-        assert host.available_bytes() == (GIB, "memory left in the cgroup")
+    def test_the_limit_of_a_parent_holds(self, machine):
+        machine("proc/self/cgroup", "0::/outer/inner\n")
+        limited(machine, "outer/inner/", "max", 5)
+        limited(machine, "outer/", 2 * GIB, GIB)
+        assert memory() == (2 * GIB, GIB, IN_CGROUP)
 
-    def test_container_that_names_a_path_it_cannot_see(self, root):
-        machine(root)
-        root("proc/self/cgroup", "0::/docker/1234\n")
-        root("cgroup/memory.max", f"{GIB}\n")
-        root("cgroup/memory.current", "0\n")
-        assert host.total_bytes() == GIB
-        assert host.available_bytes()[0] == GIB
+    def test_container_that_names_a_path_it_cannot_see(self, machine):
+        machine("proc/self/cgroup", "0::/docker/1234\n")
+        limited(machine, "", GIB, 0)
+        assert memory() == (GIB, GIB, IN_CGROUP)
 
-    def test_cgroup_v1(self, root):
-        machine(root)
-        root("proc/self/cgroup", "3:cpu,cpuacct:/job\n2:memory:/job\n1:name=systemd:/x\n")
-        root("cgroup/memory/job/memory.limit_in_bytes", f"{4 * GIB}\n")
-        root("cgroup/memory/job/memory.usage_in_bytes", f"{4 * GIB}\n")
-        root("cgroup/memory/job/memory.stat", f"total_inactive_file {512 * MIB}\n")
-        assert host.total_bytes() == 4 * GIB
-        assert host.available_bytes() == (512 * MIB, "memory left in the cgroup")
+    @pytest.mark.parametrize(
+        ("limit", "expected"),
+        [(4 * GIB, (4 * GIB, 512 * MIB, IN_CGROUP)), (2**63 - 4096, ALONE)],
+        ids=["limit", "no limit"],
+    )
+    def test_cgroup_v1(self, machine, limit, expected):
+        machine("proc/self/cgroup", "3:cpu,cpuacct:/job\n2:memory:/job\n1:name=systemd:/x\n")
+        machine("cgroup/memory/job/memory.limit_in_bytes", f"{limit}\n")
+        machine("cgroup/memory/job/memory.usage_in_bytes", f"{4 * GIB}\n")
+        machine("cgroup/memory/job/memory.stat", f"total_inactive_file {512 * MIB}\n")
+        assert memory() == expected
 
-    def test_cgroup_v1_without_a_limit(self, root):
-        machine(root)
-        root("proc/self/cgroup", "2:memory:/\n")
-        root("cgroup/memory/memory.limit_in_bytes", f"{2**63 - 4096}\n")
-        root("cgroup/memory/memory.usage_in_bytes", f"{GIB}\n")
-        assert host.total_bytes() == 16 * GIB
-        assert host.available_bytes()[1] == "available memory of the machine"
-
-    def test_over_the_limit_nothing_is_left(self, root):
-        machine(root)
-        root("cgroup/memory.max", f"{GIB}\n")
-        root("cgroup/memory.current", f"{2 * GIB}\n")
-        assert host.available_bytes() == (0, "memory left in the cgroup")
-
-    def test_files_with_nonsense(self, root):
-        machine(root)
-        root("cgroup/memory.max", "\n")
-        root("cgroup/memory.current", "much\n")
-        assert host.available_bytes() == (10 * GIB, "available memory of the machine")
+    def test_over_the_limit_nothing_is_left(self, machine):
+        limited(machine, "", GIB, 2 * GIB)
+        assert memory() == (GIB, 0, IN_CGROUP)
 
     def test_without_proc(self, root):
         assert host.available_bytes() is None
@@ -146,16 +139,12 @@ class TestCores:
         assert host.cpu_name() == "Some CPU: fast"
 
 
-class TestOomKills:
-    def test_of_the_cgroup(self, root):
-        root("proc/self/cgroup", "0::/job\n")
-        root("cgroup/job/memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 9\n")
-        root("proc/vmstat", "oom_kill 7\n")
-        assert host.num_oom_kills() == 2
-
-    def test_of_the_machine(self, root):
-        root("proc/vmstat", "nr_free_pages 5\noom_kill 7\n")
-        assert host.num_oom_kills() == 7
+def test_memory_kills_are_counted_of_the_cgroup_else_of_the_machine(root):
+    root("proc/vmstat", "nr_free_pages 5\noom_kill 7\n")
+    assert host.num_oom_kills() == 7
+    root("proc/self/cgroup", "0::/job\n")
+    root("cgroup/job/memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 9\n")
+    assert host.num_oom_kills() == 2
 
 
 class TestDescendants:

@@ -1,6 +1,10 @@
-"""Looking through the objects of a process ends where a training would wait too long."""
+"""What lives in a process and what holds it; a look ends where a training would wait too long, and
+leaves nothing behind in the script's frames.
+"""
 
+import gc
 import itertools
+import weakref
 from functools import partial
 
 import pytest
@@ -37,17 +41,12 @@ def test_objects_are_found_by_their_types_alone():
     [
         ({"max_objects": 10}, "more than 10 objects"),
         ({"max_blocks": 1000}, "more than 1,000 blocks of memory"),
+        ({"clock": itertools.count(0.0).__next__, "max_s": 0.5}, r"takes more than 0\.5 s"),
     ],
 )
 def test_too_many_are_not_looked_through(limits, words):
     with pytest.raises(LookTooLongError, match=words):
         objects_of(Kept, bound=Bound(**limits))
-
-
-def test_time_ends_a_look():
-    clock = itertools.count().__next__
-    with pytest.raises(LookTooLongError, match=r"takes more than 0\.5 s"):
-        objects_of(Kept, bound=Bound(clock=lambda: float(clock()), max_s=0.5))
 
 
 def test_when_time_is_over_what_holds_a_tensor_is_not_searched_for(monkeypatch):
@@ -75,6 +74,45 @@ def test_what_the_first_step_makes_is_not_kept_by_each():
     assert look is not None
     assert loss.grad_fn is not None
     assert (look.num_steps, look.more_nodes, look.more_tensors) == (20, 0, 0)
+
+
+def test_a_look_keeps_no_local_of_the_script_alive():
+    kept = []
+    look = live_tensors.LiveTensors()
+    for _ in range(20):
+        activations = torch.ones(100)
+        kept.append(torch.ones(3))
+    alive = weakref.ref(activations)
+    assert look.since(20).holder == "kept"
+    del activations
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_dict_that_the_script_has_by_locals_stays():
+    rate = 0.1
+    settings = locals()
+    kept = []
+    look = live_tensors.LiveTensors()
+    for _ in range(20):
+        kept.append(torch.ones(3))  # noqa: PERF401
+    assert look.since(20).holder == "kept"
+    assert settings["rate"] == rate
+
+
+def test_losses_that_lie_where_gradients_died_are_new():
+    """New gradients are no losses either: they take the place of others, and have no graph."""
+    weights = [torch.ones(3, requires_grad=True) for _ in range(90)]
+    for weight in weights:
+        weight.grad = torch.ones(3)
+    look = live_tensors.LiveTensors()
+    gradients = [torch.ones(3) for _ in weights]
+    for weight in weights:
+        weight.grad = gradients.pop()
+    losses = [(weights[0] * number).sum() for number in range(40)]
+    kept = look.since(40)
+    assert kept.more_tensors == len(losses)
+    assert (kept.holder, kept.holder_kind, kept.with_graph) == ("losses", "list", True)
 
 
 class TestWithoutALook:

@@ -36,36 +36,19 @@ class Handle:
         return native_next(iterator)
 
 
-@pytest.fixture
-def doors():
-    loader, keras = Door("loader"), Door("keras")
-    return loader, keras, LoaderOrKerasDoor(loader, keras)
-
-
-def test_the_loader_door_until_fit_is_called(doors):
-    loader, keras, door = doors
-    door.ask(8)
-    door.stepped("SGD")
-    assert loader.calls == [("ask", 8), ("stepped", "SGD")]
-    assert keras.calls == []
-    assert door.parameters() == ["loader"]
-    assert door.next_batch(Handle(), iter("a"), next) == "the loader door's"
-
-
-def test_the_keras_door_from_then_on(doors):
+@pytest.mark.parametrize("fitted", [False, True])
+def test_one_door_is_asked_and_hears_steps(fitted):
     """Keras makes its own steps: those of torch, and the batches it fetches, are not counted."""
-    loader, keras, door = doors
-    keras.fitted = True
+    loader, keras = Door("loader"), Door("keras")
+    door = LoaderOrKerasDoor(loader, keras)
+    keras.fitted = fitted
+    door.report_to("the listener")
     door.ask(8)
     door.resize(16)
     door.stepped("SGD")
-    assert keras.calls == [("ask", 8), ("resize", 16)]
-    assert loader.calls == []
-    assert door.parameters() == ["keras"]
-    assert door.next_batch(Handle(), iter("a"), next) == "a"
-
-
-def test_both_report_to_the_listener(doors):
-    loader, keras, door = doors
-    door.report_to("the listener")
-    assert loader.calls == keras.calls == [("report to", "the listener")]
+    heard, asked = ("report to", "the listener"), [("ask", 8), ("resize", 16)]
+    assert loader.calls == [heard, *([] if fitted else [*asked, ("stepped", "SGD")])]
+    assert keras.calls == [heard, *(asked if fitted else [])]
+    assert door.parameters() == ["keras" if fitted else "loader"]
+    batch = door.next_batch(Handle(), iter("a"), next)
+    assert batch == ("a" if fitted else "the loader door's")

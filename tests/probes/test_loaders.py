@@ -30,16 +30,30 @@ LOADERS = {
     ),
     "list": lambda: DataLoader(list(range(100)), batch_size=8),
     "no batch size": lambda: DataLoader(numbers()),
+    "stream": lambda: DataLoader(Stream(20), batch_size=8),
+    "stream of workers": lambda: DataLoader(Stream(40), batch_size=4, num_workers=2),
+    # Batches that they fetched ahead with an older size are dropped.
+    "workers": lambda: DataLoader(list(range(400)), batch_size=8, num_workers=2, prefetch_factor=3),
 }
+if "in_order" in DataLoader.__init__.__code__.co_varnames:  # since torch 2.6
+    LOADERS["out of order"] = lambda: DataLoader(
+        list(range(400)), batch_size=8, num_workers=2, in_order=False
+    )
+
+
+def begun(loader, cap=None):
+    """The handle of a loader under steering, and a pass of the script over it."""
+    handle = steered(loader, cap)
+    script = Pass(loader, handle)
+    script.loader = loader  # a script keeps it, or its iterator does
+    return handle, script
 
 
 class TestSizes:
     @pytest.mark.parametrize("make", LOADERS.values(), ids=LOADERS.keys())
     def test_asked_sizes_arrive(self, make):
         """Up, down, larger than the data, and one: in one running loop."""
-        loader = make()
-        handle = steered(loader)
-        script = Pass(loader, handle)
+        handle, script = begun(make())
         next(script)
         native = handle.native
         for size in (3, 33, 8, 250, 1):
@@ -50,43 +64,38 @@ class TestSizes:
                 assert length(seen) == size
                 assert (handle.arrived, handle.proof) == (size, "shape")
         assert handle.native == native
-        assert not handle.approximate
+        assert handle.info().steered == "exact"
 
     def test_short_dataset_goes_round(self):
         """Seven samples, batches of five: every sample comes as often as the others."""
-        loader = DataLoader(numbers(7), batch_size=2)
-        handle = steered(loader)
-        script = Pass(loader, handle)
+        handle, script = begun(DataLoader(numbers(7), batch_size=2))
         handle.ask(5)
         seen = torch.cat([next(script)[1] for _ in range(7)]).tolist()
         assert sorted(seen) == sorted(list(range(7)) * 5)
 
-    def test_a_new_pass_goes_on_with_the_asked_size(self):
-        loader = DataLoader(numbers(), batch_size=8)
-        handle = steered(loader)
-        handle.ask(20)
-        assert Pass(loader, handle).sizes(2) == [20, 20]
-        assert Pass(loader, handle).sizes(2) == [20, 20]
-
-    def test_empty_dataset_ends(self):
-        loader = DataLoader([], batch_size=8)
-        handle = steered(loader)
+    @pytest.mark.parametrize("data", [[], Stream(0)], ids=["list", "stream"])
+    def test_without_data_it_ends(self, data):
+        handle, script = begun(DataLoader(data, batch_size=8))
         handle.ask(4)
         with pytest.raises(StopIteration):
-            next(Pass(loader, handle))
+            next(script)
 
-    def test_size_that_no_tensor_carries(self):
+    @pytest.mark.parametrize("workers", [None, 0, 1], ids=["list", "stream", "stream of a worker"])
+    def test_size_that_no_tensor_carries(self, workers):
         """Packed batches: the number of samples is proved by the indices that were fetched."""
-        loader = DataLoader(
-            numbers(), batch_size=8, collate_fn=lambda rows: torch.zeros(3 * len(rows) + 1)
+        handle, script = begun(
+            DataLoader(
+                numbers() if workers is None else Stream(40),
+                batch_size=8,
+                num_workers=workers or 0,
+                collate_fn=lambda rows: torch.zeros(3 * len(rows) + 1),
+            )
         )
-        handle = steered(loader)
-        script = Pass(loader, handle)
-        next(script)
-        next(script)
-        handle.ask(12)
-        assert len(next(script)) == 37
-        assert (handle.arrived, handle.proof) == (12, "indices")
+        assert script.sizes(2) == [25, 25]
+        for size in (50, 3):
+            handle.ask(size)
+            assert script.sizes(4) == [3 * size + 1] * 4
+            assert (handle.arrived, handle.proof) == (size, "indices")
 
     @pytest.mark.parametrize("stream", [False, True])
     @pytest.mark.parametrize("missing", [9, 0], ids=["later", "first"])
@@ -97,8 +106,7 @@ class TestSizes:
             batch_size=8,
             collate_fn=lambda rows: torch.tensor([row for row in rows if row % 10 != missing]),
         )
-        handle = steered(loader)
-        script = Pass(loader, handle)
+        handle, script = begun(loader)
         assert 8 in script.sizes(5)  # before a whole batch nothing tells which axis it is
         for size in (20, 4):
             handle.ask(size)
@@ -111,11 +119,11 @@ class TestSizes:
         assert handle.lengths.take() is None
 
     def test_batches_that_do_not_follow_their_size(self):
-        loader = DataLoader(
-            list(range(100)), batch_size=8, collate_fn=lambda rows: torch.tensor(rows[:8])
+        handle, script = begun(
+            DataLoader(
+                list(range(100)), batch_size=8, collate_fn=lambda rows: torch.tensor(rows[:8])
+            )
         )
-        handle = steered(loader)
-        script = Pass(loader, handle)
         next(script)
         handle.ask(16)
         assert script.sizes(2) == [8, 8]
@@ -123,11 +131,11 @@ class TestSizes:
 
     def test_an_axis_as_long_as_the_native_size(self):
         """Sequences come time first, and are as long as the script's batches: 8 steps, 8 to one."""
-        loader = DataLoader(
-            numbers(), batch_size=8, collate_fn=lambda rows: torch.zeros(8, len(rows), 2)
+        handle, script = begun(
+            DataLoader(
+                numbers(), batch_size=8, collate_fn=lambda rows: torch.zeros(8, len(rows), 2)
+            )
         )
-        handle = steered(loader)
-        script = Pass(loader, handle)
         next(script)
         next(script)
         for size in (12, 8, 3):
@@ -165,47 +173,33 @@ class TestNative:
         Pass(loader, handle).sizes(1)
         assert len(loader) == 13
 
-    def test_cap(self):
-        loader = DataLoader(numbers(), batch_size=32)
-        handle = steered(loader, cap=4)
-        assert Pass(loader, handle).sizes(2) == [4, 4]
-        handle.ask(40)
-        assert Pass(loader, handle).sizes(1) == [40]
-
-    def test_cap_of_a_stream(self):
-        """The size is learnt from the batches that were cut."""
-        loader = DataLoader(Stream(90), batch_size=32)
-        handle = steered(loader, cap=4)
-        script = Pass(loader, handle)
+    @pytest.mark.parametrize("data", [list(range(90)), Stream(90)], ids=["list", "stream"])
+    def test_cap(self, data):
+        """The size of a stream is learnt from the batches that were cut."""
+        handle, script = begun(DataLoader(data, batch_size=32), cap=4)
         assert script.sizes(2) == [4, 4]
         handle.ask(40)
         assert script.sizes(1) == [40]
         assert (handle.arrived, handle.proof) == (40, "shape")
 
-    def test_attributes_of_the_batch_sampler_are_still_there(self):
-        sampler = ByHalf(100, 10)
-        loader = DataLoader(numbers(), batch_sampler=sampler)
-        steered(loader)
-        assert isinstance(loader.batch_sampler, SteeredBatchSampler)
-        assert loader.batch_sampler.num == 100
-        with pytest.raises(AttributeError):
-            _ = loader.batch_sampler.nothing
-
     def test_what_is_set_on_the_batch_sampler_reaches_the_scripts_own(self):
         sampler = ByHalf(100, 10)
         loader = DataLoader(numbers(), batch_sampler=sampler)
         handle = steered(loader)
+        assert loader.batch_sampler.num == 100
+        with pytest.raises(AttributeError):
+            _ = loader.batch_sampler.nothing
         loader.batch_sampler.epoch = 3
         loader.batch_sampler.batch_size = 5
         assert (sampler.epoch, sampler.batch_size) == (3, 5)
         assert Pass(loader, handle).sizes(2) == [5, 5]
 
-    def test_the_batch_sampler_is_still_of_its_class(self):
-        for sampler in (ByHalf(100, 10), Fixed(100), [[0, 1], [2, 3]]):
-            loader = DataLoader(numbers(), batch_sampler=sampler)
-            steered(loader)
-            assert isinstance(loader.batch_sampler, type(sampler))
-            assert isinstance(loader.batch_sampler, SteeredBatchSampler)
+    @pytest.mark.parametrize("sampler", [ByHalf(100, 10), Fixed(100), [[0, 1], [2, 3]]])
+    def test_the_batch_sampler_is_still_of_its_class(self, sampler):
+        loader = DataLoader(numbers(), batch_sampler=sampler)
+        steered(loader)
+        assert isinstance(loader.batch_sampler, type(sampler))
+        assert isinstance(loader.batch_sampler, SteeredBatchSampler)
 
 
 class TestMadeAnew:
@@ -239,11 +233,24 @@ class TestMadeAnew:
         assert twin.batch_sampler.handle is handle
 
 
+class Sealed(Fixed):
+    """Its size is set without effect."""
+
+    batch_size = property(lambda self: 5, lambda self, value: None)
+
+    def __init__(self, num):
+        self.num = num
+
+
+class Angry(Sealed):
+    """Its size cannot be set."""
+
+    batch_size = property(lambda self: 5)
+
+
 class TestBatchSamplers:
     def test_one_that_follows_its_size_keeps_its_grouping(self):
-        loader = DataLoader(numbers(), batch_sampler=ByHalf(100, 10))
-        handle = steered(loader)
-        script = Pass(loader, handle)
+        handle, script = begun(DataLoader(numbers(), batch_sampler=ByHalf(100, 10)))
         handle.ask(7)
         for _ in range(40):
             labels = next(script)[1]
@@ -251,54 +258,28 @@ class TestBatchSamplers:
             assert (labels < 50).all() or (labels >= 50).all()
         assert handle.info().steered == "exact"
 
-    def test_one_that_does_not_is_cut_again(self):
-        loader = DataLoader(numbers(), batch_sampler=Fixed(100))
-        handle = steered(loader)
-        script = Pass(loader, handle)
+    @pytest.mark.parametrize("kind", [Fixed, Sealed, Angry])
+    def test_one_that_does_not_is_cut_again(self, kind):
+        handle, script = begun(DataLoader(numbers(), batch_sampler=kind(100)))
         handle.ask(7)
         assert script.sizes(30) == [7] * 30
-        assert handle.approximate
         assert handle.info().steered == "approximate"
 
-    def test_one_whose_size_cannot_be_set(self):
-        class Sealed(Fixed):
-            batch_size = property(lambda self: 5, lambda self, value: None)
-
-            def __init__(self, num):
-                self.num = num
-
-        class Angry(Sealed):
-            batch_size = property(lambda self: 5)
-
-        for kind in (Sealed, Angry):
-            loader = DataLoader(numbers(), batch_sampler=kind(100))
-            handle = steered(loader)
-            handle.ask(12)
-            assert Pass(loader, handle).sizes(3) == [12] * 3
-            assert handle.approximate
-
     def test_a_plain_list_of_batches(self):
-        loader = DataLoader(numbers(), batch_sampler=[[0, 1, 2], [3, 4, 5]])
-        handle = steered(loader)
-        script = Pass(loader, handle)
+        handle, script = begun(DataLoader(numbers(), batch_sampler=[[0, 1, 2], [3, 4, 5]]))
         assert script.sizes(1) == [3]
         assert handle.info().steered == "approximate"  # known when the loop is found
         handle.ask(4)
-        assert next(script)[1].tolist() == [0, 1, 2, 3]
-        assert next(script)[1].tolist() == [4, 5, 0, 1]
-        assert handle.approximate
+        assert [next(script)[1].tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 0, 1]]
 
-
-def test_sizes_that_take_turns_go_on_with_their_own_pass():
-    """Begun anew at each turn, every turn would show the first batches of an epoch."""
-    loader = DataLoader(numbers(40), batch_sampler=ByHalf(40, 4))
-    handle = steered(loader)
-    script = Pass(loader, handle)
-    next(script)
-    seen = {2: [], 5: []}
-    for _ in range(4):
-        for size, firsts in seen.items():
-            handle.ask(size)
-            batch, _ = next(script)
-            firsts.append(int(batch[0]))
-    assert seen == {2: [0, 2, 4, 6], 5: [0, 5, 10, 15]}
+    def test_sizes_that_take_turns_go_on_with_their_own_pass(self):
+        """Begun anew at each turn, every turn would show the first batches of an epoch."""
+        handle, script = begun(DataLoader(numbers(40), batch_sampler=ByHalf(40, 4)))
+        next(script)
+        seen = {2: [], 5: []}
+        for _ in range(4):
+            for size, firsts in seen.items():
+                handle.ask(size)
+                batch, _ = next(script)
+                firsts.append(int(batch[0]))
+        assert seen == {2: [0, 2, 4, 6], 5: [0, 5, 10, 15]}

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from typing import get_args
 
 import pytest
 from batchadvisor.probes.process.channel import Channel, ChannelClosedError
@@ -11,6 +12,7 @@ from batchadvisor.probes.process.messages import (
     Ended,
     FakeResult,
     Found,
+    FromWorker,
     Hello,
     PairsResult,
     Progress,
@@ -30,59 +32,22 @@ from batchadvisor.probes.process.orders import (
     RunPairs,
     RunRecorded,
     RunTrial,
+    ToWorker,
     WorkOrder,
     decode_to_worker,
 )
 from batchadvisor.records import (
-    DeviceInfo,
-    Discovery,
     FakeTrial,
     FileTouched,
-    LoaderInfo,
-    Memory,
     Parallelism,
     RankPairs,
-    Trial,
     TrialRequest,
     Variant,
     Versions,
 )
 
-TRIAL = Trial(
-    ordinal=3,
-    worker=1,
-    batch_size=16,
-    kind="fit",
-    purpose="tail",
-    outcome="ok",
-    memory=Memory(peak_bytes=5, peak_source="ünïcode", unavailable={"a": "b"}),
-)
-LOADER = LoaderInfo(
-    ordinal=0,
-    place=None,
-    batch_size=8,
-    num_samples=None,
-    drop_last=False,
-    num_workers=0,
-    sampler="none",
-    iterable=False,
-    steered="exact",
-)
-DISCOVERY = Discovery(
-    loaders=(LOADER,),
-    optimizers=(),
-    primary_loader=0,
-    native_batch_size=8,
-    micro_batches=1,
-    parameter_device="cpu",
-    num_parameters=0,
-    norm_layers=None,
-    setup_s=1.0,
-    native_step_s=0.1,
-)
-DEVICE = DeviceInfo(
-    kind="cpu", name="on paper", total_bytes=1, capacity_bytes=1, capacity_source="on paper"
-)
+from ..on_paper import CPU, discovery_of, trial_of
+
 FAKE = FakeTrial(
     batch_size=64,
     peak_bytes=7,
@@ -95,15 +60,18 @@ FAKE = FakeTrial(
 FROM_WORKER = [
     Ready(),
     Hello(versions=Versions(batchadvisor="1", python="3", torch="2")),
-    Found(discovery=DISCOVERY, device=DEVICE, parallelism=Parallelism(devices={"cpu": 4})),
+    Found(discovery=discovery_of(), device=CPU, parallelism=Parallelism(devices={"cpu": 4})),
     Spawning(world_size=2),
     FakeResult(trial=FAKE, requests=(512, 1024, -2), blocks="12 Block"),
     RecordedResult(reason="not CUDA"),
     Answered(text="{}"),
     PairsResult(ranks=(RankPairs(rank=1, compute_s=(0.1,), step_s=(0.2,), outcome="ok"),)),
     Progress(phase="timing", batch_size=16, num_steps=4, step_s=0.5),
-    Result(trial=TRIAL, steps=(StepSample(step_s=0.1, input_wait_s=0.0, num_samples=16),)),
-    Raised(kind="ValueError", text="line\nline", traceback="...", out_of_memory=False),
+    Result(
+        trial=trial_of(16, purpose="tail"),
+        steps=(StepSample(step_s=0.1, input_wait_s=0.0, num_samples=16),),
+    ),
+    Raised(kind="ValueError", text="line\nline", traceback="ünïcode", out_of_memory=False),
     Ended(exit_code=2, num_steps=3, num_fetches=9, num_loaders=2),
     CannotSteer(reason="a reason", remedy="a remedy", usage=True),
     Touched(files=(FileTouched(path="a", action="save (not written)"),)),
@@ -150,48 +118,23 @@ def pair():
     second.close()
 
 
-def kind(message):
-    return type(message).__name__
-
-
 class TestRoundTrip:
-    @pytest.mark.parametrize("message", FROM_WORKER, ids=kind)
-    def test_from_worker(self, pair, message):
-        pair[0].send(message)
-        assert decode_from_worker(pair[1].receive_line(1)) == message
-
-    @pytest.mark.parametrize("message", TO_WORKER, ids=kind)
-    def test_to_worker(self, pair, message):
-        pair[0].send(message)
-        assert decode_to_worker(pair[1].receive_line(1)) == message
-
-    def test_every_message_is_here(self):
-        from typing import get_args
-
-        from batchadvisor.probes.process import messages, orders
-
-        assert {type(message) for message in FROM_WORKER} == set(get_args(messages.FromWorker))
-        assert {type(message) for message in TO_WORKER} == set(get_args(orders.ToWorker))
+    @pytest.mark.parametrize(
+        ("examples", "decode", "kinds"),
+        [(FROM_WORKER, decode_from_worker, FromWorker), (TO_WORKER, decode_to_worker, ToWorker)],
+        ids=["from worker", "to worker"],
+    )
+    def test_every_message_arrives(self, pair, examples, decode, kinds):
+        assert {type(message) for message in examples} == set(get_args(kinds))
+        for message in examples:
+            pair[0].send(message)
+            assert decode(pair[1].receive_line(1)) == message
 
     def test_names_that_are_no_unicode(self, pair):
         """A file name of any bytes reaches Python with lone surrogates."""
         pair[0].send(Touched(files=(FileTouched(path="a\udcff.txt", action="write"),)))
         message = decode_from_worker(pair[1].receive_line(1))
         assert message == Touched(files=(FileTouched(path="a?.txt", action="write"),))
-
-    def test_closed_again(self, pair):
-        """Whoever got the numbers of its descriptors meanwhile keeps them."""
-        pair[0].close()
-        others = os.pipe()
-        pair[0].close()
-        for other in others:
-            os.close(other)
-
-    def test_many_in_one_read(self, pair):
-        for number in range(5):
-            pair[0].send(Progress(phase="timing", num_steps=number))
-        lines = [pair[1].receive_line(1) for _ in range(5)]
-        assert [decode_from_worker(line).num_steps for line in lines] == list(range(5))
 
     def test_larger_than_the_pipe(self, pair):
         """A message of several pipe buffers is written and read in pieces."""
@@ -241,16 +184,11 @@ class TestGarbage:
 
 class TestClosed:
     def test_writer_is_gone(self, pair):
+        """What was sent before still arrives, a line that was cut does not."""
         pair[0].send(FROM_WORKER[2])
-        os.close(pair[0]._write_fd)
-        # What was sent before still arrives.
-        assert decode_from_worker(pair[1].receive_line(1)) == FROM_WORKER[2]
-        with pytest.raises(ChannelClosedError):
-            pair[1].receive_line(1)
-
-    def test_half_a_line_before_the_end(self, pair):
         os.write(pair[0]._write_fd, b'{"type": "Prog')
         os.close(pair[0]._write_fd)
+        assert decode_from_worker(pair[1].receive_line(1)) == FROM_WORKER[2]
         with pytest.raises(ChannelClosedError):
             pair[1].receive_line(1)
 
@@ -271,8 +209,12 @@ class TestClosed:
         pair[0].send(FROM_WORKER[2])
         assert pair[1].receive_line(0.0) is None
 
-    def test_close_twice(self, pair):
+    def test_closed_again(self, pair):
+        """Whoever got the numbers of its descriptors meanwhile keeps them."""
         pair[0].close()
+        others = os.pipe()
         pair[0].close()
+        for other in others:
+            os.close(other)
         with pytest.raises(ChannelClosedError):
             pair[1].receive_line(1)

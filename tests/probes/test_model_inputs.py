@@ -98,18 +98,10 @@ def without_modules(num):
     losses.sum().backward()
 
 
-FORMS = (
-    plain,
-    time_first,
-    flattened,
-    packed,
-    by_name,
-    graphs,
-    scattered,
-    cut_inside,
-    adversaries,
+FORMS = [
+    plain, time_first, flattened, packed, by_name, graphs, scattered, cut_inside, adversaries,
     without_modules,
-)
+]  # fmt: skip
 
 
 def seen_in(step, *arguments):

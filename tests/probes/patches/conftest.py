@@ -27,12 +27,14 @@ class Listener:
     def boundary(self, num_steps=1):
         size = next(self.sizes, None)
         if size is None:
-            told = [self.seen, self.discovery.primary.num_samples,
-                    self.discovery.native_batch_size, self.discovery.micro_batches,
-                    self.discovery.primary_loader, self.discovery.parameter_device]
-            print(json.dumps(told), flush=True)
-            os._exit(0)
+            seen = self.discovery
+            self.tell([self.seen, seen.primary.num_samples, seen.native_batch_size,
+                       seen.micro_batches, seen.primary_loader, seen.parameter_device])
         door.ask(size)
+
+    def tell(self, what):
+        print(json.dumps(what), flush=True)
+        os._exit(0)
 
     def arrived(self, num_samples, proof, wait_s, *, primary):
         self.seen.append([num_samples, proof, primary])
@@ -47,8 +49,12 @@ class Listener:
         pass
 
     def cannot_steer(self, reason, remedy, *, usage=False, **_):
-        print(json.dumps([reason, usage]), flush=True)
-        os._exit(0)
+        self.tell([reason, usage])
+
+def tell_rhythm(loop):
+    seen = loop.discovery
+    listener.tell([seen.micro_batches, seen.steps_per_batch, seen.pool,
+                   [each.name for each in seen.optimizers if each.trains]])
 
 def step(batch):
     optimizer.zero_grad()

@@ -3,25 +3,25 @@
 import pytest
 import torch
 
-SAVED = "\nprint(json.dumps([str(getattr(one, 'name', one)) for one in saved]), flush=True)"
-READ_BACK = "\nprint(json.dumps([torch.equal(there, data.tensors[0]), len(saved)]), flush=True)"
+SAVED = "\nlistener.tell([str(getattr(one, 'name', one)) for one in saved])"
+READ_BACK = "\nlistener.tell([torch.equal(there, data.tensors[0]), len(saved)])"
+
+
+@pytest.mark.parametrize(
+    ("code", "left"),
+    [
+        ("torch.save(model, 'model.pt')", []),
+        ("torch.save(obj=model, f='model.pt')", []),
+        ("with open('model.pt', 'wb') as file: torch.save(model, file)", [0]),
+    ],
+    ids=["positional", "keyword", "open file"],
+)
+def test_nothing_is_written(run, tmp_path, code, left):
+    assert run(code + SAVED) == ["model.pt"]
+    assert [path.stat().st_size for path in tmp_path.iterdir()] == left
 
 
 class TestSave:
-    @pytest.mark.parametrize(
-        "code",
-        ["torch.save(model, 'model.pt')", "torch.save(obj=model, f='model.pt')"],
-        ids=["positional", "keyword"],
-    )
-    def test_no_file_is_written(self, run, tmp_path, code):
-        assert run(code + SAVED) == ["model.pt"]
-        assert list(tmp_path.iterdir()) == []
-
-    def test_nothing_goes_into_an_open_file(self, run, tmp_path):
-        code = "with open('model.pt', 'wb') as file: torch.save(model, file)"
-        assert run(code + SAVED) == ["model.pt"]
-        assert (tmp_path / "model.pt").stat().st_size == 0
-
     @pytest.mark.parametrize("new", [True, False], ids=["zip", "older format"])
     @pytest.mark.parametrize("name", ["model.pt", "here/../model.pt"])
     def test_a_real_one_that_is_opened_anew_stays(self, run, tmp_path, name, new):
@@ -136,7 +136,7 @@ class TestAfterSave:
         code = (
             f"{save}\nnum_bytes = os.path.getsize('new.tmp'); os.remove('new.tmp')\n"
             "import io; file = io.BytesIO(); torch.save(model, file)\n"
-            "print(json.dumps(num_bytes / len(file.getvalue())), flush=True)"
+            "listener.tell(num_bytes / len(file.getvalue()))"
         )
         assert 0.9 < run(code) < 1.1
 
@@ -147,7 +147,7 @@ class TestAfterSave:
             "    if door.in_control:\n"
             "        torch.save(model, 'a.pt')\n"
             "        try: torch.load('a.pt')\n"
-            "        except FileNotFoundError: print('null', flush=True); os._exit(0)"
+            "        except FileNotFoundError: listener.tell('not there')"
         )
-        assert run(code) is None
+        assert run(code) == "not there"
         assert list(tmp_path.iterdir()) == []
