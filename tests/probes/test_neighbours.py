@@ -54,6 +54,7 @@ def snap(at_s=0.0, processes=None, *, busy_s=0.0, stolen_s=0.0, **fields):
 
 
 def causes(before, after, *, num_threads=2, own=(), num_cores=2):
+    """Causes by kind."""
     disturbances = causes_between(
         before, after, me=ME, own=own, num_threads=num_threads, num_cores=num_cores
     )
@@ -64,7 +65,48 @@ def mine(own_s):
     return {ME: process(own_s=own_s, parent=PARENT, session=ME)}
 
 
+def beside(others, *, own_s=10.0, busy_s=19.0, before=None):
+    """What is said of other programs after ten seconds."""
+    after = snap(10.0, {**mine(own_s), **others}, busy_s=busy_s)
+    return causes(snap(0.0, before), after)["processes"]
+
+
+THREE = {200: process("rustc"), 201: process("rustc"), 202: process("rustc")}
+LATER = "run it at another hour"
+BESIDE = {
+    "several of one name": (
+        {number: process("python3", 1.8) for number in range(200, 205)}, {},
+        "(python3 0.9)", f"stop python3, or {LATER}"),
+    # No number of threads leaves them their cores.
+    "three that run": (
+        {number: process("rustc", 3.0) for number in THREE}, THREE,
+        "(rustc 0.9)", f"stop rustc, or {LATER}"),
+    # As with compilers under make; what they had used before does not count. It runs at both ends.
+    "programs that ended, for who waited for them": (
+        {200: process("make", 1.0, children_s=65.0)},
+        {200: process("make", 1.0, children_s=50.0), 201: process("cc1", 6.0, parent=200)},
+        "(make 0.9)", f"stop make, or {LATER}; OMP_NUM_THREADS=1 leaves them their cores"),
+    "a number given again": (
+        {200: process("new", 9.0, started=2)},
+        {200: process("old", 500.0, started=1, running=False)},
+        "(new 0.9)", f"stop new, or {LATER}"),
+    # /proc with hidepid, or the neighbour of another container.
+    "hidden names": ({}, {}, "used 0.9 of 2 cores (name not readable)", LATER),
+    "half of the names hidden": (
+        {200: process("rustc", 4.0)}, {},
+        "(rustc 0.4, name not readable 0.5)", f"stop rustc, or {LATER}"),
+    "the kernel": ({7: process("kernel", 9.0)}, {}, "(kernel 0.9)", LATER),
+}  # fmt: skip
+
+
 class TestProcesses:
+    @pytest.mark.parametrize("who", BESIDE)
+    def test_who_took_the_cores_and_what_to_stop(self, who):
+        others, before, named, remedy = BESIDE[who]
+        cause = beside(others, before=before)
+        assert cause.message.endswith(named)
+        assert cause.remedy == remedy
+
     def test_equal_names_are_summed_and_three_are_said(self):
         others = {
             200: process("rustc", 4.0), 201: process("rustc", 3.0), 202: process("make", 2.0),
@@ -91,35 +133,15 @@ class TestProcesses:
     )
     def test_an_interpreter_is_told_by_what_it_runs(self, monkeypatch, command, told):
         monkeypatch.setattr(neighbours, "command_of", lambda pid: command.split(" "))
-        after = snap(10.0, {**mine(9.0), 200: process("python3", 9.0)}, busy_s=18.0)
-        cause = causes(snap(), after)["processes"]
+        cause = beside({200: process("python3", 9.0)}, own_s=9.0, busy_s=18.0)
         assert f"({told} 0.9)" in cause.message
         assert cause.remedy.startswith(f"stop {told}, or run it")
-
-    def test_several_of_one_name_are_told_together(self):
-        others = {number: process("python3", 2.0) for number in range(200, 205)}
-        after = snap(10.0, {**mine(9.0), **others}, busy_s=19.0)
-        assert "(python3 1.0)" in causes(snap(), after)["processes"].message
 
     def test_a_core_for_everybody_is_no_cause(self):
         """One thread beside one busy program on two cores: the machine is full, nobody waits."""
         after = snap(10.0, {**mine(10.0), 200: process("rustc", 10.0)}, busy_s=20.0)
         assert causes(snap(), after, num_threads=1) == {}
         assert "processes" in causes(snap(), after, num_threads=None)
-
-    def test_the_remedy_leaves_a_running_neighbour_its_core(self):
-        before = snap(0.0, {200: process("rustc", 0.0)})
-        after = snap(10.0, {**mine(11.0), 200: process("rustc", 8.0)}, busy_s=19.0)
-        remedy = causes(before, after)["processes"].remedy
-        assert remedy == (
-            "stop rustc, or run it at another hour; OMP_NUM_THREADS=1 leaves them their cores"
-        )
-
-    def test_no_number_of_threads_helps_beside_three(self):
-        hogs = {200 + n: process("rustc") for n in range(3)}
-        used = {200 + n: process("rustc", 3.0) for n in range(3)}
-        cause = causes(snap(0.0, hogs), snap(10.0, {**mine(10.0), **used}, busy_s=19.0))
-        assert "OMP" not in cause["processes"].remedy
 
     @pytest.mark.parametrize(("busy_s", "own_s"), [(16.0, 10.0), (19.0, 18.0), (19.0, 25.0)])
     def test_little_or_much_room(self, busy_s, own_s):
@@ -140,30 +162,6 @@ class TestProcesses:
         assert others.cores == pytest.approx(0.25)
         assert "(second worker 0.2)" in others.message
 
-    def test_programs_that_ended_count_for_who_waited_for_them(self):
-        """As with compilers under make; what they had used before does not count."""
-        before = snap(
-            0.0, {200: process("make", 1.0, children_s=50.0), 201: process("cc1", 6.0, parent=200)}
-        )
-        now = {**mine(10.0), 200: process("make", 1.0, children_s=65.0)}
-        cause = causes(before, snap(10.0, now, busy_s=19.0))["processes"]
-        assert "(make 0.9)" in cause.message
-
-    def test_a_number_given_again(self):
-        before = snap(0.0, {200: process("old", 500.0, started=1)})
-        after = snap(10.0, {**mine(10.0), 200: process("new", 9.0, started=2)}, busy_s=19.0)
-        assert "(new 0.9)" in causes(before, after)["processes"].message
-
-    def test_hidden_names(self):
-        """/proc with hidepid, or the neighbour of another container."""
-        after = snap(10.0, mine(10.0), busy_s=19.0)
-        cause = causes(snap(), after)["processes"]
-        assert cause.message == "other programs used 0.9 of 2 cores (name not readable)"
-        assert cause.remedy == "run it at another hour"
-        half = snap(10.0, {**mine(10.0), 200: process("rustc", 4.0)}, busy_s=19.0)
-        message = causes(snap(), half)["processes"].message
-        assert message.endswith("(rustc 0.4, name not readable 0.5)")
-
     def test_some_cores_only(self):
         """Names without cores: which core a program used is not known."""
         pinned = {"num_cores": 1, "all_cores": False, "cores": frozenset({3})}
@@ -171,10 +169,6 @@ class TestProcesses:
         after = snap(10.0, {**mine(5.0), 200: here, 201: there}, busy_s=10.0, **pinned)
         cause = causes(snap(**pinned), after, num_threads=1, num_cores=1)["processes"]
         assert cause.message == "other programs used 0.5 of the 1 core that it may use (rustc)"
-
-    def test_the_kernel_is_not_to_be_stopped(self):
-        after = snap(10.0, {**mine(10.0), 7: process("kernel", 9.0)}, busy_s=19.0)
-        assert causes(snap(), after)["processes"].remedy == "run it at another hour"
 
 
 class TestOtherCauses:
@@ -189,11 +183,10 @@ class TestOtherCauses:
         assert causes(snap(), snap(10.0, mine(10.0), busy_s=10.0, stolen_s=0.4)) == {}
 
     def test_quota_of_a_parent(self):
-        before = snap(quotas={"/a/b": Quota(cores=4.0, throttled_s=1.0),
-                              "/a": Quota(cores=1.0, throttled_s=5.0)})  # fmt: skip
-        after = snap(10.0, mine(10.0), busy_s=10.0,
-                     quotas={"/a/b": Quota(cores=4.0, throttled_s=1.0),
-                             "/a": Quota(cores=1.0, throttled_s=14.0)})  # fmt: skip
+        inner = {"/a/b": Quota(cores=4.0, throttled_s=1.0)}
+        before = snap(quotas={**inner, "/a": Quota(cores=1.0, throttled_s=5.0)})
+        quotas = {**inner, "/a": Quota(cores=1.0, throttled_s=14.0)}
+        after = snap(10.0, mine(10.0), busy_s=10.0, quotas=quotas)
         by_kind = causes(before, after, num_cores=1)
         assert by_kind["quota"].message == (
             "the cgroup's CPU quota of 1 core was used up and held back 9.0 core-seconds"
@@ -203,8 +196,9 @@ class TestOtherCauses:
         assert "quota" not in causes(after, snap(20.0, quotas=after.quotas))
 
     def test_half_a_core_is_too_little_for_any_number_of_threads(self):
-        quotas = [{"/": Quota(cores=0.5, throttled_s=seconds)} for seconds in (0.0, 9.0)]
-        before, after = snap(quotas=quotas[0]), snap(10.0, quotas=quotas[1])
+        before, after = (
+            snap(at_s, quotas={"/": Quota(cores=0.5, throttled_s=at_s)}) for at_s in (0.0, 9.0)
+        )
         assert "OMP" not in causes(before, after)["quota"].remedy
 
     @pytest.mark.parametrize(
@@ -213,12 +207,12 @@ class TestOtherCauses:
          (2900, 2900, None, True), (2900, 2900, 2400, False), (1200, 1200, 2400, True)],
     )  # fmt: skip
     def test_frequency(self, first, last, base, slow):
-        clocks = [
+        before, after = (
             Clock(khz=1000 * mhz, highest_khz=3_900_000, base_khz=base and 1000 * base,
                   allowed_khz=3_900_000, governor="powersave")
             for mhz in (first, last)
-        ]  # fmt: skip
-        by_kind = causes(snap(clock=clocks[0]), snap(10.0, clock=clocks[1]))
+        )  # fmt: skip
+        by_kind = causes(snap(clock=before), snap(10.0, clock=after))
         assert ("frequency" in by_kind) == slow
         if slow:
             assert by_kind["frequency"].remedy == (
@@ -243,8 +237,7 @@ class TestOtherCauses:
         assert cause.remedy == remedy
 
     def test_nothing_readable(self):
-        bare = {"busy_s": None, "stolen_s": None}
-        before, after = snap(**bare), snap(10.0, **bare)
+        before, after = (snap(at_s, busy_s=None, stolen_s=None) for at_s in (0.0, 10.0))
         assert causes(before, after) == {}
         assert causes(before, after, num_threads=None) == {}
 
@@ -266,10 +259,8 @@ class TestSnapshot:
         monkeypatch.setattr(host, "_CGROUP", tmp_path / "cgroup")
         monkeypatch.delattr(os, "sched_getaffinity")
         around = Surroundings(num_threads=1)
-        assert around._before.processes == {}
-        assert (around._before.busy_s, around._before.pressure_s, around._before.clock) == (
-            None, None, None,
-        )  # fmt: skip
+        now = around._before
+        assert (now.processes, now.busy_s, now.pressure_s, now.clock) == ({}, None, None, None)
         assert around.causes() == ()
 
     def test_broken_files(self, tmp_path, monkeypatch):

@@ -24,22 +24,22 @@ def _alone():
     gc.collect()
 
 
-def look(model, *inputs, batch_size, parameters=None):
+def look(model, *inputs, batch_size):
     """The layers and values of a model after one step on `inputs`."""
+    return look_at(lambda: [model(each) for each in inputs], model, batch_size)
+
+
+def look_at(step, model, batch_size):
+    """The layers and values after a step of what the optimizer of `model` trains."""
     norms = NormInputs()
     norms.watch()
     assert norms.watched
-    for input_ in inputs:
-        model(input_)
-    result = norms.layers(model.parameters() if parameters is None else parameters, batch_size)
-    assert_nothing_left(model)
-    return result
-
-
-def assert_nothing_left(model):
-    for module in model.modules():
+    step()
+    result = norms.layers(list(nn.Module.parameters(model)), batch_size)
+    for module in nn.Module.modules(model):
         assert not module._forward_pre_hooks
         assert not module._forward_pre_hooks_with_kwargs
+    return result
 
 
 def pooled():
@@ -64,29 +64,24 @@ class TestValues:
         with pytest.raises(ValueError, match="more than 1 value per channel"):
             model(torch.randn(1, 3, 8, 8))
 
-    def test_group_and_instance_norm(self):
-        model = nn.Sequential(nn.GroupNorm(2, 4), nn.InstanceNorm2d(4))
-        counts, _ = look(model, torch.randn(2, 4, 3, 5), batch_size=2)
-        assert (counts.group_norm_values, counts.instance_norm_values) == (30, 15)
-        assert counts.batch_norm_values is None
-
-    def test_a_group_of_one_value(self):
-        model = nn.GroupNorm(4, 4)
-        counts, _ = look(model, torch.randn(2, 4), batch_size=2)
-        assert counts.group_norm_values == 1
-        with pytest.raises(ValueError, match="more than 1 value per channel"):
-            model(torch.randn(1, 4))
-
-    def test_instance_norm_without_a_batch_dimension(self):
-        counts, _ = look(nn.InstanceNorm1d(4), torch.randn(4, 7), batch_size=8)
-        assert counts.instance_norm_values == 7
-
-    def test_several_rows_of_a_sample(self):
-        """Two views of each image in one batch: one sample still gives two values."""
-        model = nn.BatchNorm1d(4)
-        counts, _ = look(model, torch.randn(16, 4), batch_size=8)
-        assert counts.batch_norm_values == 2
-        model(torch.randn(2, 4))
+    @pytest.mark.parametrize(
+        ("make", "shape", "batch_size", "values"),
+        [
+            (lambda: nn.GroupNorm(2, 4), (2, 4, 3, 5), 2, (None, 30, None)),
+            (lambda: nn.InstanceNorm2d(4), (2, 4, 3, 5), 2, (None, None, 15)),
+            (lambda: nn.GroupNorm(4, 4), (2, 4), 2, (None, 1, None)),
+            # Without a batch dimension.
+            (lambda: nn.InstanceNorm1d(4), (4, 7), 8, (None, None, 7)),
+            # Two views of each image in one batch: one sample still gives two values.
+            (lambda: nn.BatchNorm1d(4), (16, 4), 8, (2, None, None)),
+            # DataParallel hands each replica a chunk; what a sample gives stays the same.
+            (lambda: nn.BatchNorm1d(4), (3, 4), 8, (1, None, None)),
+        ],
+    )
+    def test_other_layers(self, make, shape, batch_size, values):
+        counts, _ = look(make(), torch.randn(shape), batch_size=batch_size)
+        seen = counts.batch_norm_values, counts.group_norm_values, counts.instance_norm_values
+        assert seen == values
 
     @pytest.mark.parametrize(("kind", "sizes"), [(nn.BatchNorm1d, (4,)), (nn.GroupNorm, (4, 4))])
     def test_different_rows_of_a_sample(self, kind, sizes):
@@ -97,17 +92,13 @@ class TestValues:
     def test_different_rows_and_one_value_behind_them(self):
         """Each graph gives the layer behind the pooling one value, whatever its nodes."""
         nodes, pooled = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
-        norms = NormInputs()
-        norms.watch()
-        nodes(torch.randn(83, 4))
-        pooled(torch.randn(8, 4))
-        counts, reason = norms.layers([nodes.weight], 8)
-        assert (counts.batch_norm_values, reason) == (1, "")
 
-    def test_parts_of_a_batch(self):
-        """DataParallel hands each replica a chunk; what a sample gives stays the same."""
-        counts, _ = look(nn.BatchNorm1d(4), torch.randn(3, 4), batch_size=8)
-        assert counts.batch_norm_values == 1
+        def step():
+            nodes(torch.randn(83, 4))
+            pooled(torch.randn(8, 4))
+
+        counts, reason = look_at(step, nodes, 8)
+        assert (counts.batch_norm_values, reason) == (1, "")
 
     def test_a_layer_in_eval_mode_sees_nothing(self):
         counts, reason = look(nn.BatchNorm1d(4).eval(), torch.randn(3, 4), batch_size=3)
@@ -117,21 +108,14 @@ class TestValues:
 class TestWhichModel:
     def test_the_optimizers_and_what_ran(self):
         """A model that neither trains nor runs does not count; a frozen one that runs does."""
-        other, frozen = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
-        model = nn.Sequential(nn.BatchNorm1d(4))
-        norms = NormInputs()
-        norms.watch()
-        model(frozen(torch.randn(3, 4)))
-        counts, _ = norms.layers(model.parameters(), 3)
+        other, frozen, model = (nn.BatchNorm1d(4) for _ in range(3))
+        counts, _ = look_at(lambda: model(frozen(torch.randn(3, 4))), model, 3)
         assert counts.batch_norm == 2
-        assert_nothing_left(other)
+        assert not other._forward_pre_hooks
 
     def test_a_branch_that_did_not_run(self):
         model = nn.Sequential(nn.BatchNorm1d(4), nn.BatchNorm1d(4))
-        norms = NormInputs()
-        norms.watch()
-        model[0](torch.randn(3, 4))
-        counts, _ = norms.layers(model.parameters(), 3)
+        counts, _ = look_at(lambda: model[0](torch.randn(3, 4)), model, 3)
         assert counts.batch_norm == 2
 
     def test_no_layers(self):
@@ -147,24 +131,21 @@ class TestWhichModel:
                 self.norm = nn.BatchNorm1d(4)
 
         model = Odd()
-        norms = NormInputs()
-        norms.watch()
-        model.norm(torch.randn(3, 4))
-        assert norms.layers([model.norm.weight], 3)[0].batch_norm_values == 1
+        counts, _ = look_at(lambda: model.norm(torch.randn(3, 4)), model, 3)
+        assert counts.batch_norm_values == 1
 
 
 class TestNothingIsLeft:
     def test_copies_of_a_watched_model(self):
         """What a script copies or pickles meanwhile works and remembers nothing."""
         model = pooled()
-        norms = NormInputs()
-        norms.watch()
-        copied, pickled = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
-        for clone in (copied, pickled):
-            clone(torch.randn(2, 3, 8, 8))
-        counts, reason = norms.layers(model.parameters(), 2)
+
+        def run_copies():
+            for clone in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+                clone(torch.randn(2, 3, 8, 8))
+
+        counts, reason = look_at(run_copies, model, 2)
         assert (counts.batch_norm_values, reason) == (None, NORMS_NOT_SEEN)
-        assert_nothing_left(model)
 
     def test_the_output_is_the_same(self):
         model, batch = pooled(), torch.randn(2, 3, 8, 8)

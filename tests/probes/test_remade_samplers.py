@@ -75,6 +75,13 @@ def tried(sampler, num=400):
     return handle, script
 
 
+def assert_approximate(handle, script, size, num=5):
+    """Batches have the size that is asked for, and are not those of the sampler."""
+    assert handle.info().steered == "approximate"
+    handle.ask(size)
+    assert script.sizes(num) == [size] * num
+
+
 class TestMadeAnew:
     @pytest.mark.parametrize("kind", [Cut, Named])
     def test_grouping_is_kept(self, kind):
@@ -107,24 +114,14 @@ class TestMadeAnew:
         ],
     )
     def test_unknown_arguments_are_not_guessed(self, make):
-        handle, script = tried(make())
-        assert handle.info().steered == "approximate"
-        handle.ask(7)
-        assert script.sizes(30) == [7] * 30
+        assert_approximate(*tried(make()), size=7, num=30)
 
     def test_used_up_arguments(self):
-        class Once(Sampler):
+        class Once(Cut):
             def __init__(self, lengths, batch_size):
-                order = list(lengths)
-                self.batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+                super().__init__(list(lengths), batch_size)
 
-            def __iter__(self):
-                return iter(self.batches)
-
-        handle, script = tried(made(Once, iter(range(400)), 10))
-        assert handle.info().steered == "approximate"
-        handle.ask(7)
-        assert script.sizes(3) == [7] * 3
+        assert_approximate(*tried(made(Once, iter(LENGTHS), 10)), size=7)
 
     def test_one_that_raises_the_second_time(self):
         class Single(Cut):
@@ -136,8 +133,7 @@ class TestMadeAnew:
                     raise RuntimeError("made twice")
                 super().__init__(lengths, batch_size)
 
-        handle, _ = tried(made(Single, LENGTHS, 10))
-        assert handle.info().steered == "approximate"
+        assert_approximate(*tried(made(Single, LENGTHS, 10)), size=7)
 
     def test_arguments_are_let_go_with_the_sampler(self):
         sampler = made(Cut, LENGTHS, 10)
@@ -151,17 +147,13 @@ class TestAttribute:
     def test_one_that_follows_keeps_its_own_size(self):
         sampler = ByHalf(400, 10)
         handle, _ = tried(sampler)
-        assert (handle.info().steered, handle.remakes) == ("exact", False)
-        assert sampler.batch_size == 10
+        assert (handle.info().steered, handle.remakes, sampler.batch_size) == ("exact", False, 10)
 
     def test_a_bound_beside_a_budget_is_no_size(self):
         """Batches of 20 would be those of the shortest sequences alone, and the budget is none
         either, as the bound holds before it.
         """
-        handle, script = tried(made(Budget, LENGTHS, 300, 5))
-        assert handle.info().steered == "approximate"
-        handle.ask(20)
-        assert script.sizes(5) == [20] * 5
+        assert_approximate(*tried(made(Budget, LENGTHS, 300, 5)), size=20)
 
     def test_a_budget_that_never_binds(self):
         handle, _ = tried(made(Budget, LENGTHS, 10**6, 5))
@@ -172,28 +164,18 @@ class TestAttribute:
         assert not remade_samplers.follows(iter([[]]), 3)
 
 
-class TestOrder:
-    def test_a_sampler_that_groups_by_length_keeps_its_order(self):
-        """As the Trainer's: sorted within groups of its own; torch's batch sampler cuts it."""
-
-        class Grouped(Sampler):
-            def __iter__(self):
-                order = random.Random(3).sample(range(400), 400)
-                for start in range(0, 400, 80):
-                    group = order[start : start + 80]
-                    yield from sorted(group, key=LENGTHS.__getitem__, reverse=True)
-
-            def __len__(self):
-                return 400
-
-        loader = DataLoader(numbers(400), batch_size=8, sampler=Grouped())
-        handle = steered(loader)
-        script = Pass(loader, handle)
-        handle.try_size()
-        assert handle.info().steered == "exact"
-        handle.ask(20)
-        seen = [index for _ in range(20) for index in next(script)[1].tolist()]
-        assert seen == list(Grouped())
+def test_a_sampler_that_groups_by_length_keeps_its_order():
+    """As the Trainer's: sorted within groups of its own; torch's batch sampler cuts it."""
+    order = random.Random(3).sample(range(400), 400)
+    groups = (order[start : start + 80] for start in range(0, 400, 80))
+    grouped = [each for group in groups for each in sorted(group, key=LENGTHS.__getitem__)]
+    loader = DataLoader(numbers(400), batch_size=8, sampler=grouped)
+    handle = steered(loader)
+    script = Pass(loader, handle)
+    handle.try_size()
+    assert handle.info().steered == "exact"
+    handle.ask(20)
+    assert [index for _ in range(20) for index in next(script)[1].tolist()] == grouped
 
 
 MAKES = """

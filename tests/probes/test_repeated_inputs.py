@@ -65,17 +65,7 @@ def episodes(*lengths, shape=(1, 4)):
         (lambda: nn.Linear(4, 4)(ROWS[torch.randperm(12)]), ""),
         (filled_again, ""),
         (lambda: None, ""),
-    ],
-)
-def test_what_is_repeated(step, words):
-    text = said(step)
-    assert words in text
-    assert bool(text) is bool(words)
-
-
-@pytest.mark.parametrize(
-    ("step", "words"),
-    [
+        # Episodes.
         (episodes(9, 12, 31), "item by item (12 to 31 forward passes of one sample for a step)"),
         (episodes(9, 12, 31, shape=(4,)), "so that its length is the batch"),
         (episodes(9, 12, 31, shape=(2, 4)), ""),  # several environments
@@ -83,7 +73,7 @@ def test_what_is_repeated(step, words):
         (episodes(1, 1, 1), ""),
     ],
 )
-def test_episodes(step, words):
+def test_what_is_repeated(step, words):
     text = said(step)
     assert words in text
     assert bool(text) is bool(words)

@@ -49,25 +49,22 @@ print(sys.argv[0], sys.modules["__main__"].__dict__ is globals())
 """
 
 
+def said(folder, code):
+    """What a process prints that has an order and then runs this code."""
+    command = [sys.executable, "-c", ORDER + code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_a_script_that_leaves_its_folder(tmp_path):
     """Its `__file__` still names it, and so do the places that are shown."""
     (tmp_path / "train.py").write_text(LEAVES)
-    done = subprocess.run(
-        [sys.executable, "-c", ORDER + RUN],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert done.stdout.splitlines() == ["True", "train.py", "True", "train.py True"], done.stderr
+    assert said(tmp_path, RUN).splitlines() == ["True", "train.py", "True", "train.py True"]
 
 
 def test_a_process_that_stands_by_has_imported_all_that_a_script_is_steered_with(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", ORDER + AHEAD], capture_output=True, text=True, check=False,
-        cwd=tmp_path,
-    )  # fmt: skip
-    assert done.stdout == "nothing\n", done.stderr
+    assert said(tmp_path, AHEAD) == "nothing\n"
 
 
 def test_another_number_in_the_source(tmp_path):
@@ -84,14 +81,7 @@ numbers = [
 order = msgspec.structs.replace(order, replacements=tuple(numbers))
 order = msgspec.json.decode(msgspec.json.encode(order), type=WorkOrder)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", ORDER + replaced + RUN],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-    )
-    assert done.stdout == "5 3\n"
+    assert said(tmp_path, replaced + RUN) == "5 3\n"
     assert "32" in (tmp_path / "train.py").read_text()
 
 
@@ -113,12 +103,5 @@ from batchadvisor.probes.source.named_size import Script, find_size
 place = find_size(Script("train.py", settings=("a.json",)))
 order = msgspec.structs.replace(order, replacements=(place.replacement.with_number(128),))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", ORDER + replaced + RUN],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert done.stdout == "{'lr': 0.1, 'batch_size': 128}\n" * 3, done.stderr
+    assert said(tmp_path, replaced + RUN) == "{'lr': 0.1, 'batch_size': 128}\n" * 3
     assert (tmp_path / "a.json").read_text() == text

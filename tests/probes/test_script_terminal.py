@@ -24,15 +24,10 @@ def ask():
 
     def _ask(*command):
         done = subprocess.run(
-            command,
-            stdin=theirs,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-            start_new_session=True,
-        )
-        return done.stdout + done.stderr
+            command, stdin=theirs, start_new_session=True, timeout=60, check=False, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        return done.stdout
 
     yield _ask
     os.close(ours)

@@ -48,22 +48,20 @@ def spread(*devices):
 
 def test_each_device_is_in_the_record():
     memory = spread(PaperDevice(1000, 300), PaperDevice(1000, 800)).read_memory()
-    assert [
-        (device.device, device.peak_bytes, device.capacity_bytes) for device in memory.devices
-    ] == [
-        ("cuda:0", 300, 1000),
-        ("cuda:1", 800, 1000),
-    ]
+    devices = [(each.device, each.peak_bytes, each.capacity_bytes) for each in memory.devices]
+    assert devices == [("cuda:0", 300, 1000), ("cuda:1", 800, 1000)]
     assert memory.peak_bytes == 800
     assert "on cuda:1, the fullest of 2 devices" in memory.peak_source
 
 
-def test_each_device_comes_to_its_own_mark():
-    devices = PaperDevice(1000, 300), PaperDevice(1000, 800)
+def test_all_begin_anew_are_waited_for_and_come_to_their_own_mark():
+    devices = PaperDevice(1, 1), PaperDevice(1, 1)
     probe = spread(*devices)
+    probe.reset_peaks()
+    probe.synchronize()
     mark = probe.mark()
     probe.reach(mark)
-    assert [device.calls for device in devices] == [[mark[0]], [mark[1]]]
+    assert [device.calls for device in devices] == [["reset", "synchronize", own] for own in mark]
 
 
 def test_the_tightest_limits_where_capacities_differ():
@@ -79,30 +77,17 @@ def test_the_limit_holds_for_it_just_where_it_holds_on_every_device(margin):
     peaks = (1, 250, 500, 949, 951, 1000)
     for first_bytes, second_bytes, capacity in itertools.product(peaks, peaks, (1000, 3000)):
         probe = spread(PaperDevice(capacity, first_bytes), PaperDevice(1000, second_bytes))
-        limit = probe.info().capacity_bytes * (1 - margin)
-        everywhere = first_bytes <= capacity * (1 - margin) and second_bytes <= 1000 * (1 - margin)
-        fits = probe.read_memory().peak_bytes <= limit
+        fits = probe.read_memory().peak_bytes <= probe.info().capacity_bytes * (1 - margin)
+        room = capacity * (1 - margin) - first_bytes, 1000 * (1 - margin) - second_bytes
         # Whole bytes: at the very edge a rounded peak may fall on either side.
-        edge = (
-            min(abs(first_bytes - capacity * (1 - margin)), abs(second_bytes - 1000 * (1 - margin)))
-            < 2
-        )
-        assert fits == everywhere or edge
+        at_the_edge = min(map(abs, room)) < 2
+        assert fits == (min(room) >= 0) or at_the_edge
 
 
-def test_a_step_is_over_when_it_is_on_all():
-    probe = spread(PaperDevice(1, 1, 0.2), PaperDevice(1, 1, 0.5))
-    assert probe.elapsed_s(probe.mark(), probe.mark()) == 0.5
-    probe = spread(PaperDevice(1, 1, 0.2), PaperDevice(1, 1, None))
-    assert probe.elapsed_s(probe.mark(), probe.mark()) is None
-
-
-def test_all_are_waited_for_and_begin_anew():
-    devices = PaperDevice(1, 1), PaperDevice(1, 1)
-    probe = spread(*devices)
-    probe.reset_peaks()
-    probe.synchronize()
-    assert [device.calls for device in devices] == [["reset", "synchronize"]] * 2
+@pytest.mark.parametrize("last_s", [0.5, None])
+def test_a_step_is_over_when_it_is_on_all(last_s):
+    probe = spread(PaperDevice(1, 1, 0.2), PaperDevice(1, 1, last_s))
+    assert probe.elapsed_s(probe.mark(), probe.mark()) == last_s
 
 
 def test_one_device_has_its_own_probe():

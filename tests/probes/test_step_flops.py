@@ -148,8 +148,9 @@ class TestNotCounted:
 
         assert "tests_of_flops.double" in counted(lambda: double(torch.ones(2)))
 
-    def test_no_product_at_all(self):
+    def test_no_product_at_all_and_nothing_stays_in_the_way(self):
         assert counted(lambda: torch.ones(3) + 1) == NO_OPERATION
+        assert torch.utils._python_dispatch._len_torch_dispatch_stack() == 0
 
     def test_the_optimizer_is_left_out(self):
         class Muon(torch.optim.Optimizer):
@@ -165,10 +166,6 @@ class TestNotCounted:
             optimizer.step()
 
         assert counted(step).model == 2 * (2 * 2 * 4 * 4)
-
-    def test_nothing_stays_in_the_way(self):
-        counted(lambda: torch.ones(3, 3) @ torch.ones(3, 3))
-        assert torch.utils._python_dispatch._len_torch_dispatch_stack() == 0
 
 
 class Planted:
@@ -190,27 +187,27 @@ class Planted:
 
 
 class TestCountedStep:
+    @staticmethod
+    def made(counter, parts=1):
+        step = CountedStep(lambda: counter)
+        step.begin()
+        step.end(parts, None)
+        return step.flops, step.why_not
+
     def test_shares_what_several_steps_did(self):
         flops = StepFlops(forward=20, backward=40, products=10, by_dtype={"float32": 60})
-        step = CountedStep(lambda: Planted(flops))
-        step.begin()
-        step.end(2, None)
-        assert step.flops == StepFlops(
-            forward=10, backward=20, products=5, by_dtype={"float32": 30}
-        )
+        half = StepFlops(forward=10, backward=20, products=5, by_dtype={"float32": 30})
+        assert self.made(Planted(flops), parts=2)[0] == half
 
-    def test_a_counter_that_fails_leaves_the_trial_alone(self):
-        step = CountedStep(lambda: Planted(error=RuntimeError("no")))
-        step.begin()
-        step.end(1, None)
-        assert step.flops is None
-        assert step.why_not == "the counter failed: RuntimeError: no"
-
-    def test_compiled_code_is_not_counted(self):
-        step = CountedStep(lambda: Refused(NO_COUNT_COMPILED))
-        step.begin()
-        step.end(1, None)
-        assert step.why_not == NO_COUNT_COMPILED
+    @pytest.mark.parametrize(
+        ("counter", "why_not"),
+        [
+            (Planted(error=RuntimeError("no")), "the counter failed: RuntimeError: no"),
+            (Refused(NO_COUNT_COMPILED), NO_COUNT_COMPILED),
+        ],
+    )
+    def test_a_counter_that_fails_or_refuses_leaves_the_trial_alone(self, counter, why_not):
+        assert self.made(counter) == (None, why_not)
 
 
 def test_what_captured_graphs_replay_is_not_left_out_of_a_number(monkeypatch):

@@ -6,12 +6,13 @@ from batchadvisor.probes.loader.token_meter import MAX_FAILURES, MIXED, TokenMet
 from batchadvisor.probes.windows.token_rates import StepMeans, tokens_of
 from batchadvisor.probes.windows.window import Window
 from batchadvisor.records import TrialRequest
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader
 
 from ..on_paper import exactly
-from .test_token_counts import APART, LENGTHS, mask_of, rows
+from .test_token_counts import APART, LENGTHS, PADDED, mask_of, rows
 from .window_loop import Device
 
-PADDED = {"input_ids": rows(), "attention_mask": mask_of()}
 FULL = {"input_ids": torch.ones(4, 6).long(), "attention_mask": torch.ones(4, 6).long()}
 TABLE = (torch.randint(5, 40, (4, 12)), torch.rand(4))
 TEXT = (rows(APART), torch.rand(4))
@@ -54,13 +55,9 @@ class TestMeter:
         assert (lengths.shortest, lengths.median, lengths.longest) == (2, 5.5, 6)
 
     def test_counts_in_timed_steps_only(self):
-        meter = TokenMeter()
+        meter, _ = counted([PADDED])
         meter.note(PADDED)
         assert meter.end_step() is None
-        meter.begin_step()
-        meter.note(PADDED)
-        assert meter.end_step() is not None
-        meter.note(PADDED)
         assert meter.num_batches == 1
 
     @pytest.mark.parametrize(
@@ -84,11 +81,6 @@ class TestMeter:
         meter.begin()
         assert (meter.num_batches, meter.evidence, meter.lengths) == (0, None, None)
 
-    def test_images_say_nothing(self):
-        meter, told = counted([(torch.rand(4, 3, 8, 8), torch.arange(4))])
-        assert told == [None]
-        assert meter.evidence is None
-
     def test_a_batch_that_shows_nothing_makes_all_unknown(self):
         meter, told = counted([PADDED, torch.rand(4)], [PADDED])
         assert told[0] is None
@@ -103,6 +95,45 @@ class TestMeter:
         meter, told = counted([TEXT], [full])
         assert [step[:3] for step in told] == [(36, 18, None), (20, 20, None)]
         assert meter.evidence == "run of one id"
+
+    @pytest.mark.parametrize(
+        ("batch", "share"),
+        [
+            ({"input_ids": rows([5, 0]), "attention_mask": mask_of([5, 0])}, 0.5),
+            ({"input_ids": torch.arange(8)[None], "cu_seqlens": torch.tensor([0, 3, 8])}, 0),
+            (
+                {"input_ids": torch.zeros(0, 0).long(), "attention_mask": torch.zeros(0, 0).long()},
+                None,
+            ),
+            ({"input_ids": rows()}, None),
+        ],
+    )
+    def test_the_share_of_padding(self, batch, share):
+        meter, _ = counted([batch])
+        assert meter.padding_share == share
+
+    def test_padding_that_comes_after_a_list_arrived_is_not_known(self):
+        meter, _ = counted([[torch.arange(4), torch.arange(8)]])
+        assert meter.padding_share is None
+        assert "added after it arrived" in meter.why_no_positions
+        assert meter.lengths.longest == 8
+
+    def test_real_loaders_against_a_direct_count(self):
+        """Of rows in order and of rows that are grouped by their lengths."""
+        lengths = [2 + (37 * place) % 89 for place in range(320)]
+        by_length = sorted(range(320), key=lengths.__getitem__)
+
+        def collated(samples):
+            ids = pad_sequence(samples, batch_first=True)
+            return {"input_ids": ids, "attention_mask": (ids != 0).long()}
+
+        for order in (range(320), by_length):
+            batches = [list(order[start : start + 16]) for start in range(0, 320, 16)]
+            texts = [torch.arange(1, length + 1) for length in lengths]
+            meter, _ = counted(list(DataLoader(texts, batch_sampler=batches, collate_fn=collated)))
+            places = sum(16 * max(lengths[place] for place in batch) for batch in batches)
+            assert meter.padding_share == pytest.approx(1 - sum(lengths) / places)
+            assert meter.lengths.num_sequences == 320
 
     def test_signs_that_differ(self):
         meter, _ = counted([PADDED], [{"input_ids": rows()[:, :2]}])
@@ -137,10 +168,9 @@ class TestRecord:
         meter, _ = counted([(ids, ids)])
         tokens = tokens_of(meter, [StepMeans(24, None, None, step_s=0.5)], exactly(0.5))
         assert tokens.positions_per_s.median == pytest.approx(48)
-        assert (tokens.real_per_s, tokens.padding_share, tokens.lengths) == (None, None, None)
-        assert set(tokens.unavailable) == {
-            "real_per_step", "real_per_s", "padding_share", "lengths",
-        }  # fmt: skip
+        unknown = ("real_per_step", "real_per_s", "padding_share", "lengths")
+        assert [getattr(tokens, name) for name in unknown] == [None] * 4
+        assert set(tokens.unavailable) == set(unknown)
 
     def test_no_steps_no_record(self):
         meter, _ = counted([PADDED])

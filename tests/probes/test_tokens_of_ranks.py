@@ -38,10 +38,6 @@ def test_one_rank_that_cannot_tell_makes_them_unknown():
     assert tokens.unavailable == {"real_per_s": "why"}
 
 
-def test_one_rank_without_tokens():
-    assert merged([part(0.1, 100, 50), trial_of(8, 0.1)]).tokens is None
-
-
-def test_signs_that_differ():
-    other = part(0.1, 100, 50, evidence="lengths")
+@pytest.mark.parametrize("other", [trial_of(8, 0.1), part(0.1, 100, 50, evidence="lengths")])
+def test_a_rank_without_tokens_or_with_another_sign(other):
     assert merged([part(0.1, 100, 50), other]).tokens is None

@@ -19,20 +19,10 @@ from batchadvisor.records import InputSize, TrialRequest
 from ..on_paper import discovery_of
 
 ORDER = WorkOrder(
-    script="train.py",
-    arguments=(),
-    module=False,
-    worker=3,
-    device="cpu",
-    memory_limit_bytes=None,
-    data_limit_bytes=None,
-    run_folder="out",
-    scratch_folder="scratch",
-    loader=None,
-    batch_cap=None,
-    profile_schedule=(0, 1, 3),
-    with_stack=False,
-)
+    script="train.py", arguments=(), module=False, worker=3, device="cpu",
+    memory_limit_bytes=None, data_limit_bytes=None, run_folder="out", scratch_folder="scratch",
+    loader=None, batch_cap=None, profile_schedule=(0, 1, 3), with_stack=False,
+)  # fmt: skip
 INPUTS = InputSize(num_batches=2, smallest=1.0, largest=4.0)
 
 
@@ -82,26 +72,18 @@ class Line:
 
 
 class Door:
-    """Its batches have the size that was asked for last, or a size of their own."""
+    """Its batches have the size that was asked for last."""
 
-    def __init__(self, size=None):
-        self._own = size
+    meter = None
+
+    def __init__(self):
         self.asked = []
-
-    @property
-    def size(self):
-        return self._own or self.asked[-1]
 
     def report_to(self, listener):
         self.listener = listener
 
     def ask(self, batch_size):
         self.asked.append(batch_size)
-
-    def resize(self, batch_size):
-        self.asked.append(batch_size)
-
-    meter = None
 
     def inputs(self):
         return INPUTS
@@ -118,7 +100,7 @@ class Door:
 
     def steps(self, num):
         for _ in range(num):
-            self.listener.arrived(self.size, "shape", 0.01, primary=True)
+            self.listener.arrived(self.asked[-1], "shape", 0.01, primary=True)
             self._until_parked(self.listener.boundary)
 
     @staticmethod
@@ -134,9 +116,10 @@ def fit(size, ordinal=0):
     return RunTrial(request=request, ordinal=ordinal, precision=0.02, time_limit_s=1.0)
 
 
-def runner_of(*orders, door):
-    line = Line(orders)
-    return line, TrialRunner(line, ORDER, door, touched=tuple)
+def runner_of(*orders):
+    """A runner with its line and a door behind which no loop was found yet."""
+    line, door = Line(orders), Door()
+    return TrialRunner(line, ORDER, door, touched=tuple), line, door
 
 
 def trials(line):
@@ -144,8 +127,7 @@ def trials(line):
 
 
 def test_a_trial():
-    door = Door()
-    line, runner = runner_of(fit(16, ordinal=5), door=door)
+    runner, line, door = runner_of(fit(16, ordinal=5))
     assert not runner.has_loop
     door.found(no_input="nobody knows")
     assert runner.has_loop
@@ -159,30 +141,19 @@ def test_a_trial():
     assert trial.unavailable["input_wait_s"] == "nobody knows"
 
 
-def test_a_size_that_does_not_arrive():
-    door = Door(size=8)
-    line, _ = runner_of(fit(16), door=door)
-    door.found()
-    door.steps(2)
-    assert [trial.outcome for trial in trials(line)] == ["wrong_size"]
-
-
 @pytest.mark.parametrize(("sizes", "num_steps"), [((8, 16), 2), ((16, 8), 3)])
 def test_after_a_larger_size_the_first_step_is_left_out(sizes, num_steps):
     """What the larger one held is still there."""
-    door = Door()
-    line, _ = runner_of(*map(fit, sizes), door=door)
+    _, line, door = runner_of(*map(fit, sizes))
     door.found()
-    door.steps(2)
-    door.steps(num_steps - 1)
+    door.steps(2 + num_steps - 1)
     assert len(trials(line)) == 1
     door.steps(1)
     assert len(trials(line)) == 2
 
 
 def test_steps_on_other_batches_are_a_share_of_all():
-    door = Door()
-    line, runner = runner_of(fit(16), door=door)
+    runner, line, door = runner_of(fit(16))
     door.found()
     door.steps(1)
     runner.stepped_elsewhere()
@@ -190,21 +161,16 @@ def test_steps_on_other_batches_are_a_share_of_all():
     assert [trial.steps_elsewhere for trial in trials(line)] == [0.5]
 
 
-class TestNoStep:
-    @pytest.fixture(autouse=True)
-    def _parked(self, monkeypatch):
-        for module in (trial_runner, trial_task):
-            monkeypatch.setattr(module, "wait_for_the_end", park)
-
-    def test_in_a_trial(self):
-        door = Door()
-        line, runner = runner_of(fit(16), door=door)
-        door.found()
-        with pytest.raises(ParkedError):
-            runner.no_step(65, CaughtErrors())
-        (trial,) = trials(line)
-        assert trial.outcome == "no_step"
-        assert "65 batches of 16 samples" in trial.detail
+def test_no_step_in_a_trial(monkeypatch):
+    for module in (trial_runner, trial_task):
+        monkeypatch.setattr(module, "wait_for_the_end", park)
+    runner, line, door = runner_of(fit(16))
+    door.found()
+    with pytest.raises(ParkedError):
+        runner.no_step(65, CaughtErrors())
+    (trial,) = trials(line)
+    assert trial.outcome == "no_step"
+    assert "65 batches of 16 samples" in trial.detail
 
 
 class TestARecordedStep:
@@ -214,55 +180,26 @@ class TestARecordedStep:
 
     def test_elsewhere_than_on_cuda(self):
         """The order after it is carried out."""
-        door = Door()
-        line, _ = runner_of(self.ORDER, fit(16), door=door)
+        _, line, door = runner_of(self.ORDER, fit(16))
         door.found()
         (result,) = line.all_of(RecordedResult)
         assert result.reason == "torch records the memory of CUDA devices only"
         assert door.asked == [16]
 
-    @pytest.mark.parametrize("fails", [False, True])
-    def test_what_the_recorder_is_asked(self, monkeypatch, fails):
+    @pytest.fixture
+    def recorder(self, monkeypatch):
+        """A task, the line it answers on, and the calls of torch's recorder."""
         calls = []
-
-        def history(**options):
-            calls.append(("history", options))
-
-        def dump(path):
-            calls.append(("dump", path))
-            if fails:
-                raise OSError("the disk is full")
-
-        monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", history)
-        monkeypatch.setattr(torch.cuda.memory, "_dump_snapshot", dump)
+        monkeypatch.setattr(
+            torch.cuda.memory,
+            "_record_memory_history",
+            lambda **options: calls.append(("history", options)),
+        )
+        monkeypatch.setattr(
+            torch.cuda.memory, "_dump_snapshot", lambda path: calls.append(("dump", path))
+        )
         # A CUDA build without a driver cannot say whether its recorder is on.
         monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: False, raising=False)
-        line = Line([])
-        door = Door()
-        context = TaskContext(
-            order=ORDER,
-            door=door,
-            loop=FoundLoop(discovery=discovery_of(), device=torch.device("cuda", 0)),
-            device=None,
-            line=SupervisorLine(line, 60.0, tuple),
-            outside=Outside(),
-        )
-        task = RecordTask(self.ORDER, context)
-        assert task.begin()
-        assert door.asked == [8]
-        ended = [task.boundary(Boundary(1, 1)) for _ in range(3)]
-        (result,) = line.all_of(RecordedResult)
-        assert ended == [False, False, True], result.reason
-        assert ("the disk is full" in result.reason) == fails
-        begun, dumped, over = calls
-        assert begun == ("history", {"max_entries": 100_000, "stacks": "python"})
-        assert dumped == ("dump", "/run/snapshot.pickle")
-        assert over == ("history", {"enabled": None})
-
-    def test_a_recorder_of_the_script_is_left_on(self, monkeypatch):
-        calls = []
-        monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: True, raising=False)
-        monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", calls.append)
         line = Line([])
         context = TaskContext(
             order=ORDER,
@@ -272,7 +209,33 @@ class TestARecordedStep:
             line=SupervisorLine(line, 60.0, tuple),
             outside=Outside(),
         )
-        task = RecordTask(self.ORDER, context)
+        return RecordTask(self.ORDER, context), line, calls
+
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_what_the_recorder_is_asked(self, recorder, monkeypatch, fails):
+        task, line, calls = recorder
+
+        def full(path):
+            calls.append(("dump", path))
+            raise OSError("the disk is full")
+
+        if fails:
+            monkeypatch.setattr(torch.cuda.memory, "_dump_snapshot", full)
+        assert task.begin()
+        assert task._context.door.asked == [8]
+        ended = [task.boundary(Boundary(1, 1)) for _ in range(3)]
+        (result,) = line.all_of(RecordedResult)
+        assert ended == [False, False, True], result.reason
+        assert ("the disk is full" in result.reason) == fails
+        assert calls == [
+            ("history", {"max_entries": 100_000, "stacks": "python"}),
+            ("dump", "/run/snapshot.pickle"),
+            ("history", {"enabled": None}),
+        ]
+
+    def test_a_recorder_of_the_script_is_left_on(self, recorder, monkeypatch):
+        task, line, calls = recorder
+        monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: True, raising=False)
         assert task.begin()
         assert [task.boundary(Boundary(1, 1)) for _ in range(2)] == [False, True]
         (result,) = line.all_of(RecordedResult)

@@ -6,7 +6,7 @@ import pytest
 from batchadvisor.probes.windows.interleaved_window import LEAST_ROUNDS, TurnsWindow
 from batchadvisor.records import TrialRequest, TurnsPlan
 
-from .test_window import Device
+from .window_loop import Device
 
 PLAN = TurnsPlan(sizes=(8, 32), num_steps=(3, 1), num_warmup_steps=2, num_rounds=4)
 
@@ -40,11 +40,19 @@ class Loop:
             self.window.resume()
         return complete
 
-    def run(self):
+    def run(self, **each):
+        """The comparison of steps that are all alike."""
         for _ in range(3000):
-            if self.step():
+            if self.step(**each):
                 return self.window.result(7, 2)
         pytest.fail("the turns do not end")
+
+
+def assert_usual(rows):
+    """Every turn has the time of its size."""
+    assert rows
+    for row in rows:
+        assert row == pytest.approx((0.08, 0.32))
 
 
 def test_every_size_has_its_turn_in_every_round():
@@ -55,20 +63,15 @@ def test_every_size_has_its_turn_in_every_round():
     assert (trial.kind, trial.batch_size, trial.ordinal) == ("turns", 32, 7)
     assert trial.turns.sizes == (8, 32)
     assert len(trial.turns.step_s) == 4
-    for row in trial.turns.step_s:
-        assert row == pytest.approx((0.08, 0.32))
+    assert_usual(trial.turns.step_s)
     assert trial.step_s is trial.memory is None
     assert "turns" in trial.unavailable["step_s"]
 
 
 def test_several_steps_between_two_fetches():
-    loop = Loop()
-    while not loop.step(micro=4, slower=4.0, parts=4):
-        pass
-    trial = loop.window.result(7, 2)
+    trial = Loop().run(micro=4, slower=4.0, parts=4)
     assert trial.micro_batches == 1
-    for row in trial.turns.step_s:
-        assert row == pytest.approx((0.08, 0.32))
+    assert_usual(trial.turns.step_s)
 
 
 def test_the_first_steps_after_another_size_do_not_count():
@@ -93,8 +96,7 @@ def test_batches_that_were_taken_ahead():
     trial = loop.window.result(7, 2)
     assert Counter(loop.asked) == {8: 4 * 8, 32: 4 * 6}
     assert trial.num_warmup_steps == 5
-    for row in trial.turns.step_s:
-        assert row == pytest.approx((0.08, 0.32))
+    assert_usual(trial.turns.step_s)
 
 
 def test_the_order_differs_between_rounds_and_not_between_ranks():
@@ -127,8 +129,7 @@ def test_only_steps_that_count_are_kept():
 
 
 def test_time_ends_it_after_whole_rounds():
-    loop = Loop(limit_s=0.001)
-    assert len(loop.run().turns.step_s) == LEAST_ROUNDS
+    assert len(Loop(limit_s=0.001).run().turns.step_s) == LEAST_ROUNDS
 
 
 def test_another_size_than_asked_for_is_no_comparison():
@@ -166,19 +167,15 @@ def test_ranks_end_together():
 
 def test_a_slow_step_of_the_script_decides_no_round():
     """One of a turn is left out; a turn of nothing else has no time."""
-    loop = Loop(num_ahead=0)
-    counted = 0
-    made = False
+    loop, num_large, made = Loop(), 0, False
     while not made:
-        of_large = loop.window.size == 32
-        counted += of_large
-        slow = of_large and counted == 3  # the first that counts: two were for warming up
+        num_large += loop.window.size == 32
+        # The first that counts: two were for warming up.
+        slow = loop.window.size == 32 and num_large == 3
         made = loop.step(slower=20.0 if slow else 1.0)
-    turns = loop.window.result(7, 2).turns
-    times = [value for row in turns.step_s for value in row]
-    assert times.count(None) == 1
-    assert turns.step_s[0][1] is None
-    assert all(value == pytest.approx(0.32) for _, value in turns.step_s[1:])
+    first, *others = loop.window.result(7, 2).turns.step_s
+    assert first == (pytest.approx(0.08), None)
+    assert_usual(others)
 
 
 def test_steps_that_are_often_slow_keep_their_time():

@@ -1,5 +1,7 @@
 """A loop of planted steps around a window, for its tests."""
 
+import itertools
+
 import pytest
 from batchadvisor.probes.windows.window import Window
 from batchadvisor.records import Memory, Profile, TrialRequest
@@ -68,12 +70,9 @@ class Profiler:
 
 
 REQUEST = TrialRequest(batch_size=8, kind="timed")
-
-
 MIN_SAMPLES = REQUEST.min_timed_steps
-
-
 MIN_WARMUP_STEPS = REQUEST.min_warmup_steps
+MOST_STEPS = 3000
 
 
 class Loop:
@@ -94,21 +93,24 @@ class Loop:
             self.window.arrived(arrived, proof, wait_s, primary=True)
         self.device.now += seconds
         self.num_steps += 1
+        if self.num_steps > MOST_STEPS:
+            pytest.fail("the window does not end")
         self.complete = self.window.boundary(parts)
         if not self.complete:
             self.window.resume()
         return self.complete
 
-    def run(self, times=(0.1,), limit=3000, **rest):
-        for number in range(limit):
-            if self.step(times[min(number, len(times) - 1)], **rest):
+    def until(self, phase, *args, **rest):
+        """Makes steps until this phase begins."""
+        while self.window.phase != phase:
+            self.step(*args, **rest)
+        return self
+
+    def run(self, times=(0.1,), **rest):
+        for seconds in itertools.chain(times, itertools.repeat(times[-1])):
+            if self.step(seconds, **rest):
                 return self.result()
-        pytest.fail("the window does not end")
+        return None
 
     def result(self):
         return self.window.result(5, 2)
-
-
-def noisy(num=200):
-    """Times that settle at once and never get narrow."""
-    return [0.1, 0.1, 0.1] + [0.1, 0.2] * num

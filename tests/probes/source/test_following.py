@@ -30,8 +30,7 @@ class Shards(Streaming):
 @pytest.mark.parametrize("in_script", [False, True])
 def test_deepspeed_names_both_numbers(tmp_path, in_script):
     path = tmp_path / ("train.py" if in_script else "ds.json")
-    text = json.dumps(CONFIG, indent=2)
-    path.write_text(f"config = {text}\n" if in_script else text)
+    path.write_text(("config = " if in_script else "") + json.dumps(CONFIG, indent=2))
     settings, files = ([], [str(path)]) if in_script else ([(path, "ds.json")], [])
     whole = find_whole(4, 2, settings, files)
     assert (whole.name, whole.number, whole.source.place.line) == ("train_batch_size", 32, 2)

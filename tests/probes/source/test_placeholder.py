@@ -68,10 +68,8 @@ def test_a_command_can_be_typed():
 @pytest.mark.parametrize(
     ("text", "arguments", "said"),
     [
-        (ARGPARSE, (), "run train.py --batch-size {batch_size} "),
         (ARGPARSE, ("--lr", "1"), "run train.py --lr 1 --batch-size {batch_size} "),
         (ARGPARSE, ("-b", "32", "--lr", "1"), "run train.py -b {batch_size} --lr 1 "),
-        (ARGPARSE, ("--batch-size=32",), "run train.py --batch-size={batch_size} "),
         (CONFIGURED, (), "run train.py --batch_size={batch_size} "),
         (OVERRIDDEN, (), "run train.py --batch_size={batch_size} "),
         (GIVEN, (), "run train.py --train_size {batch_size} "),

@@ -47,9 +47,9 @@ def test_an_option(tmp_path):
     assert (value, source.template.format(512)) == (4100, "--max-tokens 512")
 
 
-def test_a_number_out_of_range_is_not_the_budget(tmp_path):
-    assert looked_for(tmp_path, "a = cut(max_tokens=4096)", BUDGET_NAME, (5000, 5100)) is None
-    assert looked_for(tmp_path, "a = cut(seed=5050)", BUDGET_NAME, (5000, 5100)) is None
+@pytest.mark.parametrize("text", ["a = cut(max_tokens=4096)", "a = cut(seed=5050)"])
+def test_a_number_out_of_range_or_of_another_name_is_not_the_budget(tmp_path, text):
+    assert looked_for(tmp_path, text, BUDGET_NAME, (5000, 5100)) is None
 
 
 READ = """
@@ -64,36 +64,36 @@ FILES = {
 }
 
 
+def opened(tmp_path, text, name="conf.yaml"):
+    """A settings file that the script has opened."""
+    (tmp_path / name).write_text(text)
+    return [(tmp_path / name, name)]
+
+
 @pytest.mark.parametrize("names", ["max_tokens", BUDGET_NAME])
 @pytest.mark.parametrize("kind", FILES)
 def test_in_a_settings_file(tmp_path, kind, names):
     text, line, after = FILES[kind]
-    file = tmp_path / kind
-    file.write_text(text)
-    source, name, value = looked_for(tmp_path, READ, names, (4096, 4096), settings=[(file, kind)])
+    settings = opened(tmp_path, text, kind)
+    source, name, value = looked_for(tmp_path, READ, names, (4096, 4096), settings=settings)
     assert (name, value) == ("max_tokens", 4096)
     assert (source.place.file, source.place.line) == (kind, line)
     assert source.template.format(512) == after
 
 
 def test_a_settings_file_comes_before_the_default_that_it_repeats(tmp_path):
-    file = tmp_path / "conf.yaml"
-    file.write_text("max_tokens: 4096\n")
+    settings = opened(tmp_path, "max_tokens: 4096\n")
     text = "class Settings:\n    max_tokens: int = 4096\n"
-    source, _, _ = looked_for(
-        tmp_path, text, "max_tokens", (4096, 4096), settings=[(file, "conf.yaml")]
-    )
+    source, _, _ = looked_for(tmp_path, text, "max_tokens", (4096, 4096), settings=settings)
     assert source.place.file == "conf.yaml"
     assert [(other.place.line, other.number) for other in source.others] == [(2, 4096)]
 
 
 def test_an_override_is_the_last_word(tmp_path):
-    file = tmp_path / "conf.yaml"
-    file.write_text("data:\n  max_tokens: 2048\n")
-    source, name, value = looked_for(
-        tmp_path, READ, BUDGET_NAME, (4096, 4096), "data.max_tokens=4096",
-        settings=[(file, "conf.yaml")],
-    )  # fmt: skip
+    settings = opened(tmp_path, "data:\n  max_tokens: 2048\n")
+    typed = "data.max_tokens=4096"
+    found = looked_for(tmp_path, READ, BUDGET_NAME, (4096, 4096), typed, settings=settings)
+    source, name, value = found
     assert (name, value) == ("max_tokens", 4096)
     assert source.template.format(512) == "data.max_tokens=512"
 
@@ -101,16 +101,13 @@ def test_an_override_is_the_last_word(tmp_path):
 def test_a_dataclass_of_another_file(tmp_path):
     other = tmp_path / "settings.py"
     other.write_text("@dataclass\nclass Data:\n    max_tokens: int = 4096\n    seed: int = 4095\n")
-    source, name, value = looked_for(
-        tmp_path, "batches = by_size(order, cfg.max_tokens)", BUDGET_NAME, (4000, 4100),
-        files=[str(other)],
-    )  # fmt: skip
+    text = "batches = by_size(order, cfg.max_tokens)"
+    found = looked_for(tmp_path, text, BUDGET_NAME, (4000, 4100), files=[str(other)])
+    source, name, value = found
     assert (name, value, source.place.line) == ("max_tokens", 4096, 3)
     assert source.template.format(512) == "max_tokens: int = 512"
 
 
 def test_settings_of_another_number_or_name_are_not_the_budget(tmp_path):
-    file = tmp_path / "conf.yaml"
-    file.write_text("max_tokens: 100\nseed: 4096\n")
-    settings = [(file, "conf.yaml")]
+    settings = opened(tmp_path, "max_tokens: 100\nseed: 4096\n")
     assert looked_for(tmp_path, READ, BUDGET_NAME, (4096, 4096), settings=settings) is None

@@ -34,9 +34,7 @@ def find(tmp_path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(textwrap.dedent(text))
             opened.append((path, str(path.relative_to(tmp_path))))
-        line = next(
-            number for number, text in enumerate(source.splitlines(), 1) if "# here" in text
-        )
+        line = 1 + source.partition("# here")[0].count("\n")
         place = SourceLine(file=str(tmp_path / "train.py"), line=line)
         return find_batch_size_source(place, size, arguments, settings=opened, files=modules)
 
@@ -92,31 +90,29 @@ class TestSettingsFile:
         assert place(source) == "a.yaml:4"
 
     def test_settings_that_a_loader_unpacks(self, find):
-        source = find(
-            'loader = DataLoader(ds, **cfg["loader"])  # here\n',
-            a_yaml="batch_size: 16\nloader: {batch_size: 16}\n",
+        script = 'loader = DataLoader(ds, **cfg["loader"])  # here\n'
+        assert (
+            place(find(script, a_yaml="batch_size: 16\nloader: {batch_size: 16}\n")) == "a.yaml:2"
         )
-        assert place(source) == "a.yaml:2"
 
     def test_another_number_is_not_claimed(self, find):
         source = find(READS, a_yaml="train: {batch_size: 64}\n")
         assert (source.before, source.template) == ("batch_size: 64", "")
 
-    def test_another_key_is_not_claimed(self, find):
-        source = find(READS, a_yaml="train: {num_workers: 16, eval_batch_size: 16}\n")
+    @pytest.mark.parametrize(
+        ("script", "files"),
+        [
+            (READS, {"a_yaml": "train: {num_workers: 16, eval_batch_size: 16}\n"}),
+            (READS, {"a_yaml": "train: [\n", "b_json": "{", "c_toml": "[[["}),
+            (READS, {"a_yaml": "batch_size: 1e4"}),
+            ("BATCH = 16\nl = DataLoader(ds, BATCH)  # here\n", {"a_yaml": "batch_size: 16\n"}),
+            ("l = DataLoader(ds, batch_size=16)  # here\n", {"a_yaml": "batch_size: 16\n"}),
+        ],
+    )
+    def test_the_script_is_named_beside_other_keys_and_numbers(self, find, script, files):
+        source = find(script, **files)
         assert source.place.file.endswith("train.py")
-        assert source.template == ""
-
-    def test_a_number_in_the_script_is_its_own(self, find):
-        for script in ("BATCH_SIZE = 16\nloader = DataLoader(ds, BATCH_SIZE)  # here\n",
-                       "loader = DataLoader(ds, batch_size=16)  # here\n"):  # fmt: skip
-            assert find(script, a_yaml="batch_size: 16\n").place.file.endswith("train.py")
-
-    def test_one_that_cannot_be_read(self, find):
-        source = find(
-            READS, a_yaml="train: [\n", b_json="{", c_toml="[[[", d_yaml="batch_size: 1e4"
-        )
-        assert source.place.file.endswith("train.py")
+        assert (source.template == "") is (script == READS)
 
     def test_a_file_of_data_is_left_alone(self, tmp_path):
         path = tmp_path / "data.json"
@@ -127,16 +123,12 @@ class TestSettingsFile:
 class TestMerged:
     """Settings of several files, or of several stages of one."""
 
-    def test_the_file_with_the_size_in_use(self, find):
-        source = find(READS, a_yaml="train: {batch_size: 4}\n", b_yaml="train: {batch_size: 16}\n")
-        assert place(source) == "b.yaml:1"
-        assert [(f"{each.place}", each.number) for each in source.others] == [("a.yaml:1", 4)]
-
-    def test_files_with_the_same_number(self, find):
+    @pytest.mark.parametrize("other", [4, 16])
+    def test_the_last_file_with_the_size_in_use(self, find, other):
         text = "train: {batch_size: 16}\n"
-        source = find(READS, a_yaml=text, b_yaml=text)
+        source = find(READS, a_yaml=text.replace("16", str(other)), b_yaml=text)
         assert place(source) == "b.yaml:1"
-        assert [(f"{each.place}", each.number) for each in source.others] == [("a.yaml:1", 16)]
+        assert [(f"{each.place}", each.number) for each in source.others] == [("a.yaml:1", other)]
 
     def test_stages(self, find):
         text = "stages:\n- batch_size: 16\n- batch_size: 32\n- {test: {batch_size: 16}}\n"
@@ -145,11 +137,8 @@ class TestMerged:
         assert [each.number for each in source.others] == [32]
 
     def test_a_group_of_hydra_is_a_folder(self, find):
-        source = find(
-            READS,
-            conf__train__base_yaml="batch_size: 16\n",
-            conf__test__base_yaml="batch_size: 16\n",
-        )
+        text = "batch_size: 16\n"
+        source = find(READS, conf__train__base_yaml=text, conf__test__base_yaml=text)
         assert place(source) == "conf/train/base.yaml:1"
         assert source.others == ()
 
@@ -217,17 +206,15 @@ class TestTrainer:
         args = TrainingArguments("out", per_device_train_batch_size=cfg.train.bs)
         Trainer(args=args).train()  # here
         """
-        assert (
-            place(find(script, a_yaml="train:\n  bs: 16\n  micro_batch_size: 16\n")) == "a.yaml:2"
-        )
+        text = "train:\n  bs: 16\n  micro_batch_size: 16\n"
+        assert place(find(script, a_yaml=text)) == "a.yaml:2"
 
 
 class TestOtherFiles:
     def test_a_field_in_another_file(self, find, tmp_path):
         config = tmp_path / "config.py"
-        config.write_text(
-            "class Train:\n    batch_size: int = 16\n    other: int = f(batch_size=16)\n"
-        )
+        fields = "    batch_size: int = 16\n    other: int = f(batch_size=16)\n"
+        config.write_text("class Train:\n" + fields)
         source = find(READS, modules=[str(config), str(tmp_path / "none.py")])
         assert place(source) == f"{config}:2"
         assert find(READS, size=8, modules=[str(config)]).template == ""
