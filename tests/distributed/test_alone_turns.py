@@ -113,26 +113,26 @@ def test_more_ranks_take_no_turns():
     assert reasons[0] == "it is measured for 8 ranks at most"
 
 
+class Module:
+    def __call__(self):
+        return "module"
+
+
 class Wrapped:
-    device_ids = None
     mixed_precision = None
 
-    def module(self):
-        raise AssertionError
+    def __init__(self, device_ids=None):
+        self.device_ids = device_ids
+        self.module = Module()
 
     def forward(self):
         return "wrapper"
 
 
 def test_the_wrapper_is_left_out_and_put_back():
-    class Module:
-        def __call__(self):
-            return "module"
-
-    model, moves = Wrapped(), Wrapped()
-    model.module, moves.device_ids = Module(), [0]
-    meeting = Meeting(1)
-    turns = AloneTurns(0, 1, [model, moves], meeting.of(0), bare=True)
+    """But for one that moves its inputs to a device."""
+    model, moves = Wrapped(), Wrapped(device_ids=[0])
+    turns = AloneTurns(0, 1, [model, moves], Meeting(1).of(0), bare=True)
     assert turns.begin(0.01)
     assert (model.forward(), moves.forward()) == ("module", "wrapper")
     turns.made()

@@ -52,11 +52,7 @@ class TestDutyCycle:
         finally:
             os.killpg(busy.pid, signal.SIGKILL)
             busy.wait()
-
-    def test_a_group_that_is_gone_does_no_harm(self):
-        gone = subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
-        gone.wait()
-        DutyCycle(gone.pid, 0.5).close()
+        DutyCycle(busy.pid, share).close()  # of a group that is gone it does no harm
 
 
 class TestChoice:
@@ -66,10 +62,8 @@ class TestChoice:
         assert (whole.name, part.name) == ("cpu-1", "cpu-1-at-0.4")
         assert whole.model == part.model
         assert not {*whole.cores} & {*part.cores}
-
-    @needs_two_cores
-    def test_twins_have_names_of_their_own(self):
-        assert [device.name for device in logical_devices("cpu:1,cpu:1")] == ["cpu-1", "cpu-1-no-2"]
+        twins = logical_devices("cpu:1,cpu:1")
+        assert [device.name for device in twins] == ["cpu-1", "cpu-1-no-2"]
 
     def test_no_more_cores_than_there_are(self):
         assert cores_for(CORES + 1) is None
@@ -121,68 +115,64 @@ class TestRefused:
         assert said in done.error
         assert driver.listing(tmp_path) == {}
 
+    @pytest.mark.skipif(bool(driver.ON_CPU), reason="there are GPUs")
     def test_no_gpu_is_said(self, tmp_path):
-        if driver.ON_CPU:
-            pytest.skip("there are GPUs")
         done = driver.run("run", "--gpus", "all", SCRIPTS / "plain.py", folder=tmp_path)
         done.assert_refused()
         assert "no GPU" in done.error
 
+    @needs_two_cores
     def test_a_script_that_is_wrong_everywhere_is_started_once(self, tmp_path):
         options = ("--device", "cpu:1,cpu:1@0.5", "-o", "out")
-        if CORES < 2:
-            pytest.skip("needs two cores")
         done = driver.run("run", *options, SCRIPTS / "needs_arguments.py", folder=tmp_path)
         assert done.code == 1
         assert "required" in done.error
         assert not (tmp_path / "out" / "cpu-1-at-0.5.log").exists()
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
+@needs_two_cores
+def test_the_second_is_compared_with_the_first_at_the_same_time(tmp_path):
     """One core, and another that is held to a quarter of its time."""
-    folder = tmp_path_factory.mktemp("devices")
     # Options that contradict those of a check: it must take its own.
     own = ("--start", "32", "--max-batch", "32", "--stacks")
-    options = ("--device", "cpu:1,cpu:1@0.25", *own, "--budget", "20s")
-    return driver.run_preloaded("run", *options, "-o", "out", SCRIPTS / "plain.py", folder=folder)
+    options = ("--device", "cpu:1,cpu:1@0.25", *own, "--budget", "20s", "-o", "out")
+    done = driver.run_preloaded("run", *options, SCRIPTS / "plain.py", folder=tmp_path)
+    assert done.code == 0, done
+    assert left_of(done) == []
+    # The own size is kept where the noise does not tell the two apart.
+    sizes = re.match(r"Batch size by device: cpu-1 (\d+), cpu-1-at-0.25 (\d+)", done.stdout)
+    assert sizes is not None
+    assert all(16 <= int(size) <= 32 for size in sizes.groups())
+    folder = tmp_path / "out"
+    record = msgspec.json.decode((folder / "devices.json").read_bytes(), type=DevicesRecord)
+    assert record.state == "finished"
+    first, other = record.devices
+    assert (first.device, first.folder, first.check) == ("cpu-1", "cpu-1", None)
+    assert (other.check.twin, other.check.batch_size) == ("cpu-1", 32)
+    # How much weaker depends on what else this machine does; never stronger.
+    assert other.check.ratio.low < 1
+    assert other.check.verdict in ("weak", "cannot tell")
+    weak = other.check.verdict == "weak"
+    assert other.folder == ("cpu-1-at-0.25" if weak else "cpu-1")
+    assert ("weak twin" in done.stdout) == weak
+    for name in (first.folder, other.folder, "cpu-1-check", "cpu-1-at-0.25-check"):
+        assert (folder / name / "record.json").exists()
 
 
-@needs_two_cores
-class TestTwoDevices:
-    def test_a_row_for_each(self, two):
-        assert two.code == 0, two
-        assert left_of(two) == []
-        # The own size is kept where the noise does not tell the two apart.
-        sizes = re.match(r"Batch size by device: cpu-1 (\d+), cpu-1-at-0.25 (\d+)", two.stdout)
-        assert sizes is not None
-        assert all(16 <= int(size) <= 32 for size in sizes.groups())
-        assert "batch" in two.stdout
-
-    def test_the_second_was_compared_with_the_first_at_the_same_time(self, two):
-        folder = two.folder / "out"
-        record = msgspec.json.decode((folder / "devices.json").read_bytes(), type=DevicesRecord)
-        assert record.state == "finished"
-        first, other = record.devices
-        assert (first.device, first.folder, first.check) == ("cpu-1", "cpu-1", None)
-        assert other.check.twin == "cpu-1"
-        assert other.check.batch_size == 32
-        # How much weaker depends on what else this machine does; never stronger.
-        assert other.check.ratio.low < 1
-        assert other.check.verdict in ("weak", "cannot tell")
-        weak = other.check.verdict == "weak"
-        assert other.folder == ("cpu-1-at-0.25" if weak else "cpu-1")
-        assert ("weak twin" in two.stdout) == weak
-        for name in (first.folder, other.folder, "cpu-1-check", "cpu-1-at-0.25-check"):
-            assert (folder / name / "record.json").exists()
-
-
-@needs_two_cores
-def test_a_killed_command_takes_its_runs_along(tmp_path):
+@pytest.fixture
+def measuring(tmp_path):
+    """A command on two devices whose first has a trial, and the folder of its record."""
     options = ("-q", "--device", "cpu:1,cpu:1@0.5", "--budget", "60s", "-o", "out")
-    started = driver.start("run", *options, SCRIPTS / "input_bound.py", folder=tmp_path)
+    words = ("run", *options, SCRIPTS / "input_bound.py")
+    started = driver.start(*words, folder=tmp_path, preloaded=True)
     folder = tmp_path / "out" / "cpu-1"
     started.wait_for(lambda: driver.read_record(folder).trials, "the first trial")
+    return started, folder
+
+
+@needs_two_cores
+def test_a_killed_command_takes_its_runs_along(measuring):
+    started, folder = measuring
     os.kill(started.process.pid, signal.SIGKILL)
     done = started.finish(killed=True)
     assert done.code == -signal.SIGKILL
@@ -193,12 +183,8 @@ def test_a_killed_command_takes_its_runs_along(tmp_path):
 
 
 @needs_two_cores
-def test_an_interrupted_command_says_how_each_device_goes_on(tmp_path):
-    options = ("-q", "--device", "cpu:1,cpu:1@0.5", "--budget", "60s", "-o", "out")
-    words = ("run", *options, SCRIPTS / "input_bound.py")
-    started = driver.start(*words, folder=tmp_path, preloaded=True)
-    folder = tmp_path / "out" / "cpu-1"
-    started.wait_for(lambda: driver.read_record(folder).trials, "the first trial")
+def test_an_interrupted_command_says_how_each_device_goes_on(measuring):
+    started, folder = measuring
     started.press_ctrl_c()
     done = started.finish()
     assert done.code == 130, done

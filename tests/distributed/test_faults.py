@@ -14,71 +14,63 @@ OWN_AND_BAD = "16,256"
 """The script's own size, which needs no confirmation in a fresh process, and one that fails."""
 
 
-def outcomes(record):
-    return {trial.batch_size: trial for trial in record.trials if trial.purpose == "search"}
+def searched(found):
+    """Trials of the search by their size."""
+    return {trial.batch_size: trial for trial in found.searched}
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    """The second rank refuses memory from 200 samples on."""
-    folder = tmp_path_factory.mktemp("oom")
-    return run_ranks(2, *LARGEST, "32,256", folder=folder, PLANT_OOM="1:200")
+def test_one_rank_out_of_memory(tmp_path):
+    """The size failed for all, the rank is named, and the search went on below it."""
+    found = run_ranks(2, *LARGEST, "32,256", folder=tmp_path, PLANT_OOM="1:200")
+    assert found.code == 0, found
+    assert left_of(found) == []
+    trial = searched(found)[256]
+    assert trial.outcome == "out_of_memory"
+    assert trial.detail.startswith("rank 1: ")
+    assert trial.elapsed_s < 30, "the other rank was waited for too long"
+    assert searched(found)[32].ran
+    assert any(trial.purpose == "confirm" and trial.ran for trial in found.record.trials)
 
 
-class TestOneRankOutOfMemory:
-    def test_the_size_failed_for_all_and_the_rank_is_named(self, found):
-        assert found.code == 0, found
-        assert left_of(found) == []
-        trial = outcomes(found.record)[256]
-        assert trial.outcome == "out_of_memory"
-        assert trial.detail.startswith("rank 1: ")
-        assert trial.elapsed_s < 30, "the other rank was waited for too long"
+def test_a_killed_rank(tmp_path):
+    found = run_ranks(2, *LARGEST, "32,256", folder=tmp_path, PLANT_KILL="1:200")
+    assert left_of(found) == []
+    trial = searched(found)[256]
+    assert trial.outcome in ("crashed", "out_of_memory"), trial  # SIGKILL may mean either
+    assert trial.detail.startswith("rank 1: ")
+    assert searched(found)[32].ran
+    # The next window begins soon, with a process group of its own on every rank.
+    after = found.record.trials[trial.ordinal + 1]
+    assert after.ran
+    began_s = after.ended_s - after.elapsed_s
+    # What a start takes on this machine, the first one has shown.
+    assert began_s - trial.ended_s < 5 * found.record.discovery.setup_s + 10
 
-    def test_the_search_went_on_below_it(self, found):
-        assert outcomes(found.record)[32].ran
-        assert any(trial.purpose == "confirm" and trial.ran for trial in found.record.trials)
+
+@pytest.mark.parametrize(
+    ("planted", "outcome", "said"),
+    [
+        ("PLANT_RAISE", "exception", "rank 1: ValueError: planted: bad value"),
+        ("PLANT_HANG", "hung", "rank 1: "),
+    ],
+)
+def test_a_rank_that_fails_ends_the_size_on_all_in_bounded_time(planted, outcome, said, tmp_path):
+    words = (*LARGEST, OWN_AND_BAD, "--timeout", "5s")
+    found = run_ranks(2, *words, folder=tmp_path, **{planted: "1:200"})
+    assert left_of(found) == []
+    trial = searched(found)[256]
+    assert trial.outcome == outcome
+    assert trial.detail.startswith(said), trial.detail
+    assert trial.elapsed_s < 45
+    assert searched(found)[16].ran
 
 
-class TestOtherFaults:
-    def test_a_killed_rank(self, tmp_path):
-        found = run_ranks(2, *LARGEST, "32,256", folder=tmp_path, PLANT_KILL="1:200")
-        assert left_of(found) == []
-        trial = outcomes(found.record)[256]
-        assert trial.outcome in ("crashed", "out_of_memory"), trial  # SIGKILL may mean either
-        assert trial.detail.startswith("rank 1: ")
-        assert outcomes(found.record)[32].ran
-        # The next window begins soon, with a process group of its own on every rank.
-        after = found.record.trials[trial.ordinal + 1]
-        assert after.ran
-        began_s = after.ended_s - after.elapsed_s
-        # What a start takes on this machine, the first one has shown.
-        assert began_s - trial.ended_s < 5 * found.record.discovery.setup_s + 10
-
-    def test_an_exception_on_one_rank_keeps_what_was_measured(self, tmp_path):
-        found = run_ranks(2, *LARGEST, OWN_AND_BAD, folder=tmp_path, PLANT_RAISE="1:200")
-        assert left_of(found) == []
-        trial = outcomes(found.record)[256]
-        assert trial.outcome == "exception"
-        assert trial.detail == "rank 1: ValueError: planted: bad value"
-        assert outcomes(found.record)[16].ran
-
-    def test_a_rank_that_hangs_is_a_hang_of_all_in_bounded_time(self, tmp_path):
-        found = run_ranks(
-            2, *LARGEST, OWN_AND_BAD, "--timeout", "5s", folder=tmp_path, PLANT_HANG="1:200"
-        )
-        assert left_of(found) == []
-        trial = outcomes(found.record)[256]
-        assert trial.outcome == "hung"
-        assert trial.detail.startswith("rank 1: "), trial.detail
-        assert trial.elapsed_s < 45
-        assert outcomes(found.record)[16].ran
-
-    def test_another_world_size_than_the_launchers(self, tmp_path):
-        """The script makes a process group of one rank in each of two."""
-        found = run_ranks(2, *LARGEST, "32", folder=tmp_path, PLANT_WORLD="alone")
-        assert found.code == 1, found
-        assert left_of(found) == []
-        assert "process group has 1 ranks and the launcher started 2" in found.error
+def test_another_world_size_than_the_launchers(tmp_path):
+    """The script makes a process group of one rank in each of two."""
+    found = run_ranks(2, *LARGEST, "32", folder=tmp_path, PLANT_WORLD="alone")
+    assert found.code == 1, found
+    assert left_of(found) == []
+    assert "process group has 1 ranks and the launcher started 2" in found.error
 
 
 class TestPortInUse:

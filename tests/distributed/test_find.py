@@ -57,7 +57,6 @@ if searches:
         told = {
             "size": found.batch_size,
             "ratio": found.ratio,
-            "sizes": [trial.batch_size for trial in found.record.trials],
             "outcomes": [trial.outcome for trial in found.record.trials],
             "details": [trial.detail for trial in found.record.trials],
             "ranks": found.record.distribution.world_size,
@@ -69,15 +68,9 @@ if searches:
         told = {"error": f"{type(error).__name__}: {error}"}
 for _ in range(3):
     train_step(torch.randn(8, 32))
+weights = [each.tolist() for each in model.state_dict().values()]
 with open(f"{rank}.json", "w") as file:
-    json.dump(
-        {
-            "told": told,
-            "weights": [each.tolist() for each in model.state_dict().values()],
-            "random": torch.rand(1).item(),
-        },
-        file,
-    )
+    json.dump({"told": told, "weights": weights, "random": torch.rand(1).item()}, file)
 dist.destroy_process_group()
 """
 

@@ -63,16 +63,13 @@ def test_the_launchers_starter_is_killed(tmp_path):
 
 def test_a_rank_whose_supervisor_is_killed(tmp_path):
     started = start(tmp_path, preloaded=False)
-    ranks = {}
-    for process in started.processes():
-        pid = int(process.split()[0])
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        words = Path(f"/proc/{pid}/cmdline").read_bytes()
-        if b"batchadvisor\0run" in words and b"torch.distributed.run" not in words:
-            rank = next((v for v in variables if v.startswith(b"RANK=")), b"")
-            if rank:
-                ranks[rank] = pid
-    os.kill(ranks[b"RANK=1"], signal.SIGKILL)
+    (rank,) = (
+        pid
+        for pid in (int(process.split()[0]) for process in started.processes())
+        if b"RANK=1" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        and b"batchadvisor\0run" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
+    os.kill(rank, signal.SIGKILL)
     done = started.finish(killed=True)  # its temporary folder is lost with it
     assert done.code != 0
     assert left_of(done) == []

@@ -9,7 +9,18 @@ from .jobs import LARGEST, QUICK, left_of
 
 pytestmark = pytest.mark.slow
 
-SCRIPT = SCRIPTS / "spawn_ddp.py"
+SPAWNED = SCRIPTS / "spawn_ddp.py"
+PROGRAMS = SCRIPTS / "starts_other_rank.py"
+
+
+def assert_both_ran_in_step(found):
+    assert found.code == 0, found
+    job = found.record.distribution
+    assert (job.world_size, job.launcher) == (2, "the script itself")
+    for trial in found.record.trials:
+        assert trial.ran, trial
+        assert [rank.rank for rank in trial.ranks] == [0, 1]
+    assert [len(size.ranks) for size in job.communication] == [2]
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])
@@ -18,63 +29,43 @@ def test_they_are_steered_in_lock_step(method, tmp_path):
     # Four starts of Python, one after the other: a busy machine uses up a small budget before the
     # paired steps.
     options = ("run", *QUICK, *LARGEST, "64", "--budget", "60s")
-    found = driver.run_preloaded(*options, SCRIPT, method, folder=tmp_path)
-    assert found.code == 0, found
+    found = driver.run_preloaded(*options, SPAWNED, method, folder=tmp_path)
+    assert_both_ran_in_step(found)
     assert found.left == []  # semaphores as well, whose tracker was killed with the ranks
-    job = found.record.distribution
-    assert (job.world_size, job.launcher) == (2, "the script itself")
-    assert job.parallelism.shapes == ("DistributedDataParallel",)
-    for trial in found.record.trials:
-        assert trial.ran, trial
-        assert [rank.rank for rank in trial.ranks] == [0, 1]
-    assert [len(size.ranks) for size in job.communication] == [2]
-
-
-def test_one_of_them_out_of_memory(tmp_path):
-    options = ("run", *QUICK, *LARGEST, "64,256", SCRIPT)
-    planted = {"PLANT_OOM": "200"}
-    found = driver.run_preloaded(*options, folder=tmp_path, variables=planted, spares=2)
-    assert found.code == 0, found
-    assert left_of(found) == []
-    trials = {trial.batch_size: trial for trial in found.record.trials if trial.purpose == "search"}
-    assert trials[256].outcome == "out_of_memory"
-    assert trials[256].detail.startswith("rank 1: ")
-    assert trials[64].ran
-
-
-PROGRAMS = SCRIPTS / "starts_other_rank.py"
+    assert found.record.distribution.parallelism.shapes == ("DistributedDataParallel",)
 
 
 def test_a_rank_that_is_a_program_is_steered(tmp_path):
     """The script itself asserts that the start-up hook left no trace in its environment."""
     options = ("run", *QUICK, *LARGEST, "64")
     found = driver.run_preloaded(*options, PROGRAMS, free_port(), folder=tmp_path)
-    assert found.code == 0, found
+    assert_both_ran_in_step(found)
     assert left_of(found) == []
-    job = found.record.distribution
-    assert (job.world_size, job.launcher) == (2, "the script itself")
-    assert [rank.rank for rank in job.ranks] == [0, 1]
-    for trial in found.record.trials:
-        assert trial.ran, trial
-        assert [rank.rank for rank in trial.ranks] == [0, 1]
-    assert [len(size.ranks) for size in job.communication] == [2]
+    assert [rank.rank for rank in found.record.distribution.ranks] == [0, 1]
     # Two processes in all, one after the other, had the second rank each time.
     assert found.record.num_workers_started == 2
 
 
 @pytest.mark.parametrize(
-    ("planted", "outcomes"),
-    [("oom", {"out_of_memory"}), ("kill", {"crashed"}), ("hang", {"hung"})],
+    ("script", "planted", "outcome"),
+    [
+        (SPAWNED, {"PLANT_OOM": "200"}, "out_of_memory"),
+        (PROGRAMS, {"PLANT": "oom"}, "out_of_memory"),
+        (PROGRAMS, {"PLANT": "kill"}, "crashed"),
+        (PROGRAMS, {"PLANT": "hang"}, "hung"),
+    ],
+    ids=["a spawned rank", "out of memory", "killed", "hangs"],
 )
-def test_a_rank_that_is_a_program_fails_alone(planted, outcomes, tmp_path):
+def test_a_rank_that_fails_alone_is_named(script, planted, outcome, tmp_path):
     # The script's own size, which needs no confirmation in a fresh process, and one that fails.
-    options = ("run", *QUICK, *LARGEST, "16,256", "--timeout", "5s", PROGRAMS, free_port())
-    variables = {"PLANT": planted}
-    found = driver.run_preloaded(*options, folder=tmp_path, variables=variables, spares=1)
+    options = ("run", *QUICK, *LARGEST, "16,256")
+    words = ("--timeout", "5s", script, free_port()) if script == PROGRAMS else (script,)
+    given = {"folder": tmp_path, "variables": planted, "spares": 2}
+    found = driver.run_preloaded(*options, *words, **given)
     assert left_of(found) == []
-    trials = {trial.batch_size: trial for trial in found.record.trials if trial.purpose == "search"}
+    trials = {trial.batch_size: trial for trial in found.searched}
     assert trials[16].ran
-    assert trials[256].outcome in outcomes, trials[256]
+    assert trials[256].outcome == outcome, trials[256]
     assert trials[256].elapsed_s < 45, "some wait was not bounded"
     assert trials[256].detail.startswith("rank 1: ")
 

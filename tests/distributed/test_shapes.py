@@ -79,21 +79,18 @@ def findings(batch_size=9, trials=(), **seen):
 
 
 class TestFindings:
-    def test_data_parallel_says_its_layout_and_idle_gpus(self):
-        replicas = ("cuda:0", "cuda:1", "cuda:2", "cuda:3")
-        by_rule = findings(shapes=("DataParallel",), replicas=replicas)
-        assert "3 + 3 + 3; 1 of 4 GPUs stay idle" in by_rule["data_parallel.layout"].message
-        assert "data_parallel.bias" not in by_rule  # the parts are equal
-
-    def test_a_short_last_part_weighs_more(self):
-        by_rule = findings(10, shapes=("DataParallel",), replicas=("cuda:0", "cuda:1", "cuda:2"))
-        assert "4 + 4 + 2" in by_rule["data_parallel.layout"].message
-        assert "x2.00" in by_rule["data_parallel.bias"].message
-
-    def test_each_device_of_a_spread_model_is_said(self):
-        by_rule = findings(shapes=("spread model",), devices={"cuda:0": 1 << 30, "cuda:1": 1 << 20})
-        assert "cuda:0 1" in by_rule["spread.devices"].message
-        assert "cuda:1" in by_rule["spread.devices"].message
+    @pytest.mark.parametrize(
+        ("batch_size", "num", "layout", "bias"),
+        [(9, 4, "3 + 3 + 3; 1 of 4 GPUs stay idle", None), (10, 3, "4 + 4 + 2", "x2.00")],
+    )
+    def test_data_parallel_says_its_layout_and_whose_samples_weigh_more(
+        self, batch_size, num, layout, bias
+    ):
+        replicas = tuple(f"cuda:{index}" for index in range(num))
+        by_rule = findings(batch_size, shapes=("DataParallel",), replicas=replicas)
+        assert layout in by_rule["data_parallel.layout"].message
+        assert ("data_parallel.bias" in by_rule) is (bias is not None)  # the parts are equal
+        assert bias is None or bias in by_rule["data_parallel.bias"].message
 
     def test_the_fullest_device_is_named_and_each_ones_idle_time(self):
         devices = (
@@ -112,6 +109,8 @@ class TestFindings:
         )  # fmt: skip
         seen = {"shapes": ("spread model",), "devices": {"cuda:0": 1 << 30, "cuda:1": 1 << 20}}
         by_rule = findings(trials=(trial,), **seen)
+        assert "cuda:0 1" in by_rule["spread.devices"].message
+        assert "cuda:1" in by_rule["spread.devices"].message
         assert by_rule["spread.memory"].message.startswith("cuda:1 has the least room")
         assert "cuda:0 8.00 GiB of 16.00 GiB" in by_rule["spread.memory"].message
         bubble = by_rule["spread.bubble"]
@@ -124,6 +123,4 @@ class TestFindings:
     def test_what_is_not_measured_is_said(self):
         by_rule = findings(not_measured=("what FSDP2 costs",))
         assert by_rule["distribution.not_measured"].message == "not measured: what FSDP2 costs"
-
-    def test_nothing_for_a_plain_process(self):
         assert findings() == {}

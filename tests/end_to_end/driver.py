@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -46,6 +47,7 @@ MARK = "BATCHADVISOR_TEST_MARK"
 """A variable that every process of one command inherits: by it they are found in /proc."""
 
 
+@dataclass(repr=False)
 class Result:
     """One finished command.
 
@@ -54,13 +56,12 @@ class Result:
         left: processes, shared memory and temporary files that outlived the command.
     """
 
-    def __init__(self, command, folder, *, code, stdout, stderr, left):
-        self.command = command
-        self.folder = folder
-        self.code = code
-        self.stdout = stdout
-        self.stderr = stderr
-        self.left = left
+    command: tuple[str, ...]
+    folder: Path
+    code: int
+    stdout: str
+    stderr: str
+    left: list[str]
 
     def __repr__(self):
         words = " ".join(map(str, self.command))
@@ -97,6 +98,21 @@ class Result:
         return msgspec.convert(self.answer["discovery"], Discovery)
 
     @property
+    def searched(self):
+        """The trials of the search, in order."""
+        return [trial for trial in self.record.trials if trial.purpose == "search"]
+
+    @property
+    def findings(self):
+        """The findings of the advice by their rule."""
+        return {finding.rule: finding for finding in self.advice.findings}
+
+    def finding(self, rule):
+        """The only finding of a rule."""
+        (found,) = (finding for finding in self.advice.findings if finding.rule == rule)
+        return found
+
+    @property
     def log(self):
         return (self.run_folder / "script.log").read_text()
 
@@ -131,9 +147,7 @@ class Started:
         self.temporary = Path(tempfile.mkdtemp(prefix="e2e-"))
         self._shared_memory = _shared_memory()
         verb, *others = self._arguments
-        added = _added(verb, others)
-        start = launcher or (sys.executable,)
-        command = [*map(str, start), "-m", "batchadvisor", verb, *added, *others]
+        words = (verb, *_added(verb, others), *others)
         # One thread: several programs on few cores make steps of several threads very slow.
         variables = {
             **os.environ,
@@ -144,20 +158,15 @@ class Started:
         }
         if preloaded is not None:
             assert not launcher
-            words = (verb, *added, *others)
             where = {"cwd": folder, "env": variables}
             self.process = Forked(words, **where, preload=preloaded, spares=spares)
             return
+        start = map(str, launcher or (sys.executable,))
         self.process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+            [*start, "-m", "batchadvisor", *words], cwd=folder, env=variables,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, start_new_session=True,
+        )  # fmt: skip
 
     def wait_for(self, condition, what):
         """Polls until `condition()` is true; its errors count as not yet."""
@@ -193,14 +202,8 @@ class Started:
             raise
         left = self._left(temporary=not killed)
         shutil.rmtree(self.temporary)
-        return Result(
-            self._arguments,
-            self._folder,
-            code=self.process.returncode,
-            stdout=stdout,
-            stderr=stderr,
-            left=left,
-        )
+        code = self.process.returncode
+        return Result(self._arguments, self._folder, code, stdout, stderr, left)
 
     def _left(self, *, temporary):
         deadline = time.monotonic() + 30
@@ -251,17 +254,21 @@ def start(*arguments, folder, launcher=(), variables=(), preloaded=False, preloa
     return Started(arguments, folder, launcher, variables, preloaded=given, spares=spares)
 
 
-def run(*arguments, folder, launcher=(), variables=(), preloaded=False):
+def run(*arguments, folder, **given):
     """Runs `batchadvisor ARGUMENTS` in `folder` to its end; see `start`."""
-    return start(
-        *arguments, folder=folder, launcher=launcher, variables=variables, preloaded=preloaded
-    ).finish()
+    return start(*arguments, folder=folder, **given).finish()
 
 
-def run_preloaded(*arguments, folder, variables=(), preload=TORCH, spares=0):
-    """Runs a command whose start is not what a test looks at: torch was imported before."""
-    given = {"variables": variables, "preload": preload, "spares": spares}
-    return start(*arguments, folder=folder, preloaded=True, **given).finish()
+run_preloaded = functools.partial(run, preloaded=True)
+"""Runs a command whose start is not what a test looks at: torch was imported before."""
+
+
+def run_well(*arguments, folder, **given):
+    """As `run_preloaded`, of a command that ends well and leaves nothing."""
+    done = run_preloaded(*arguments, folder=folder, **given)
+    assert done.code == 0, done
+    assert done.left == [], done
+    return done
 
 
 def listing(folder):
@@ -274,13 +281,9 @@ def listing(folder):
 
 def line_of(script, text):
     """Number of the one line of a script that holds `text`."""
-    lines = [
-        number
-        for number, line in enumerate(Path(script).read_text().splitlines(), 1)
-        if text in line
-    ]
-    assert len(lines) == 1, f"{text!r} in {script}: {lines}"
-    return lines[0]
+    lines = Path(script).read_text().splitlines()
+    (number,) = (number for number, line in enumerate(lines, 1) if text in line)
+    return number
 
 
 _CHANGE = r"(?P<file>\S.*?):(?P<line>\d+)  (?P<before>.+?) → (?P<after>.+?)(   |; |$)"

@@ -207,18 +207,9 @@ class _Forks:
         self._num_spares = num_spares
 
     def Popen(  # noqa: N802
-        self,
-        args,
-        *,
-        env,
-        start_new_session,
-        stdin=None,
-        stdout=None,
-        stderr=None,
-        pass_fds=(),
-        cwd=None,
-        preexec_fn=None,
-    ):
+        self, args, *, env, start_new_session, stdin=None, stdout=None, stderr=None, pass_fds=(),
+        cwd=None, preexec_fn=None,
+    ):  # fmt: skip
         assert start_new_session
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -289,16 +280,9 @@ def _process(pid, command, stderr=None):
     """The fork as `subprocess` knows its children: it polls, waits, and is signalled the same."""
     process = subprocess.Popen.__new__(subprocess.Popen)
     process.__dict__.update(
-        pid=pid,
-        args=command,
-        returncode=None,
-        stdin=None,
-        stdout=None,
-        stderr=stderr,
-        _child_created=True,
-        _waitpid_lock=threading.Lock(),
-        _sigint_wait_secs=0.25,
-    )
+        pid=pid, args=command, returncode=None, stdin=None, stdout=None, stderr=stderr,
+        _child_created=True, _waitpid_lock=threading.Lock(), _sigint_wait_secs=0.25,
+    )  # fmt: skip
     return process
 
 

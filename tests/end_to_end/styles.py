@@ -5,6 +5,8 @@ from dataclasses import dataclass
 QUICK = ("--no-profile", "--budget", "30s")
 LARGEST = ("--no-profile", "--budget", "60s", "--goal", "memory", "--sizes")
 """Of listed sizes the largest is the answer, whatever the machine does meanwhile."""
+LOADER = "loader = DataLoader("
+"""Begins the line of the only loader, and the line to change, of most of them."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,9 @@ class Style:
     options: tuple[str, ...]
     native: int
     num_samples: int | None
-    loaders: tuple[str, ...]
-    optimizers: tuple[tuple[str, str], ...]
-    source: str
+    loaders: tuple[str, ...] = (LOADER,)
+    optimizers: tuple[tuple[str, str], ...] = (("Adam", "optimizer ="),)
+    source: str = LOADER
     slow: bool = False
     arguments: tuple[str, ...] = ()
     edits: tuple[tuple[str, str], ...] = ()
@@ -51,15 +53,11 @@ STYLES = {
         options=("--budget", "60s", "--sizes", "8,64,300"),
         native=16,
         num_samples=2000,
-        loaders=("loader = DataLoader(",),
-        optimizers=(("Adam", "optimizer ="),),
-        source="loader = DataLoader(",
     ),
     "positional": Style(
         options=("--budget", "60s", "--sizes", "8,40", "--stacks"),
         native=16,
         num_samples=3000,
-        loaders=("loader = DataLoader(",),
         optimizers=(("SGD", "optimizer ="),),
         source="BATCH = 16",
     ),
@@ -78,18 +76,13 @@ STYLES = {
         native=16,
         micro_batches=4,
         num_samples=1280,
-        loaders=("loader = DataLoader(",),
         optimizers=(("AdamW", "optimizer ="),),
-        source="loader = DataLoader(",
         slow=True,
     ),
     "iterable_workers": Style(
         options=(*LARGEST, "5,50"),
         native=8,
         num_samples=None,
-        loaders=("loader = DataLoader(",),
-        optimizers=(("Adam", "optimizer ="),),
-        source="loader = DataLoader(",
         slow=True,
         num_workers=2,
         iterable=True,
@@ -98,9 +91,7 @@ STYLES = {
         options=(*QUICK, "--max-batch", "256", "--budget", "20s"),
         native=16,
         num_samples=1990,
-        loaders=("loader = DataLoader(",),
         optimizers=(("AdamW", "optimizer ="),),
-        source="loader = DataLoader(",
         slow=True,
         sampler="WeightedRandomSampler",
         drop_last=True,
@@ -109,8 +100,6 @@ STYLES = {
         options=(*LARGEST, "5,50"),
         native=10,
         num_samples=1500,
-        loaders=("loader = DataLoader(",),
-        optimizers=(("Adam", "optimizer ="),),
         source="buckets = LengthBuckets(",
         slow=True,
         sampler="LengthBuckets",
@@ -122,7 +111,6 @@ STYLES = {
         num_samples=800,
         loaders=("    labelled = DataLoader(", "unlabelled = DataLoader("),
         trains=(0, 1),
-        optimizers=(("Adam", "optimizer ="),),
         source="    labelled = DataLoader(",
         slow=True,
     ),
@@ -130,7 +118,6 @@ STYLES = {
         options=(*LARGEST, "5,50"),
         native=10,
         num_samples=1000,
-        loaders=("loader = DataLoader(",),
         optimizers=(("RMSprop", "optimizer ="),),
         source="batch_size=10",
         num_workers=2,
@@ -140,17 +127,12 @@ STYLES = {
         options=(*LARGEST, "13"),
         native=8,
         num_samples=40,
-        loaders=("loader = DataLoader(",),
         optimizers=(("SGD", "optimizer ="),),
-        source="loader = DataLoader(",
     ),
     "explicit_iter": Style(
         options=(*QUICK, "--goal", "throughput", "--start", "24", "--max-batch", "96"),
         native=12,
         num_samples=1500,
-        loaders=("loader = DataLoader(",),
-        optimizers=(("Adam", "optimizer ="),),
-        source="loader = DataLoader(",
         slow=True,
     ),
     "class_trainer": Style(
@@ -167,18 +149,13 @@ STYLES = {
         native=32,
         pool=2,
         num_samples=4000,
-        loaders=("loader = DataLoader(",),
         optimizers=(("Adam", "optG ="), ("Adam", "optD =")),
-        source="loader = DataLoader(",
     ),
     "pool": Style(
         options=(*LARGEST, "12,40"),
         native=12,
         pool=8,
         num_samples=1200,
-        loaders=("loader = DataLoader(",),
-        optimizers=(("Adam", "optimizer ="),),
-        source="loader = DataLoader(",
         slow=True,
     ),
     "own_update": Style(
@@ -186,7 +163,6 @@ STYLES = {
         native=16,
         micro_batches=2,
         num_samples=1600,
-        loaders=("loader = DataLoader(",),
         optimizers=(("the script's own update", "loss.backward()"),),
         source='add_argument("--batch-size"',
         slow=True,
@@ -196,9 +172,6 @@ STYLES = {
         native=10,
         steps_per_batch=4,
         num_samples=1000,
-        loaders=("loader = DataLoader(",),
-        optimizers=(("Adam", "optimizer ="),),
-        source="loader = DataLoader(",
         drop_last=True,
         slow=True,
     ),

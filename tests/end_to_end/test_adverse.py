@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -99,7 +98,7 @@ def test_a_script_that(adverse, what):
     assert done.code == 0, done
     assert done.left == []
     assert done.record.state == "finished"
-    search = [trial for trial in done.record.trials if trial.purpose == "search"]
+    search = done.searched
     assert [(trial.batch_size, trial.outcome) for trial in search] == [(8, "ok"), (24, "ok")]
     assert done.advice.recommended.batch_size == 24
     there = {path.name for path in done.folder.iterdir()} - {"out", "train.py"}
@@ -155,6 +154,8 @@ def test_a_clock_that_jumps(tmp_path, monkeypatch):
     command = [compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"]
     subprocess.run(command, check=True)
     monkeypatch.setenv("LD_PRELOAD", str(library))
+    code = "import time; print(max(abs(time.time() - time.time()) for _ in range(9)))"
+    assert float(subprocess.check_output([sys.executable, "-c", code])) > 80_000
     started_s = time.monotonic()
     done = run("run", *OWN_SIZE, SCRIPTS / "plain.py", folder=tmp_path)
     took_s = time.monotonic() - started_s
@@ -166,25 +167,6 @@ def test_a_clock_that_jumps(tmp_path, monkeypatch):
     timed = [trial for trial in record.trials if trial.step_s is not None]
     assert timed
     assert all(0 < trial.step_s.median < took_s for trial in timed)
-
-
-def test_the_clock_that_jumps_does_jump(tmp_path):
-    """Else the test above proves nothing."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    (tmp_path / "clock.c").write_text(CLOCK)
-    library = tmp_path / "clock.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "clock.c"], check=True)
-    code = "import time; print(max(abs(time.time() - time.time()) for _ in range(9)))"
-    done = subprocess.run(
-        ["python", "-c", code],
-        env={**os.environ, "LD_PRELOAD": str(library)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert float(done.stdout) > 80_000
 
 
 class TestFolders:
@@ -205,20 +187,13 @@ class TestFolders:
         third.assert_refused()
         assert "out holds a run already" in third.error
 
-    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-    def test_a_folder_that_cannot_be_written(self, tmp_path):
-        tmp_path.chmod(0o555)
-        done = run("run", "-q", SCRIPTS / "plain.py", folder=tmp_path)
-        tmp_path.chmod(0o755)
-        done.assert_refused()
-        assert "cannot write into" in done.error
-
     def test_a_read_only_file_system(self, mounted):
         folder = mounted("-o", "ro,size=1m")
         done = run("run", "-q", SCRIPTS / "plain.py", folder=folder)
         done.assert_refused()
         assert "cannot write into" in done.error
         assert "Read-only file system" in done.error
+        assert listing(folder) == {}
 
     def test_a_full_disk(self, mounted):
         """What was measured before it was full is in the record; the answer is printed."""
@@ -276,28 +251,15 @@ def mounted(tmp_path):
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_closed_standard_streams(tmp_path):
+@pytest.mark.parametrize("closing", ["<&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams(tmp_path, closing):
     """As some service managers start programs: our pipes must not take their numbers."""
-    launcher = ("sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', sys.executable)
+    launcher = ("sh", "-c", f'exec "$0" "$@" {closing}', sys.executable)
     done = run("run", *OWN_SIZE, SCRIPTS / "plain.py", folder=tmp_path, launcher=launcher)
     assert done.code == 0, done
     assert done.left == []
-    assert done.stdout == ""
+    assert (done.stdout == "") is (">&-" in closing)
     assert {trial.outcome for trial in done.record.trials} == {"ok"}
-
-
-@pytest.mark.parametrize("closing", ["<&-", "<&- >&-"])
-def test_some_closed_standard_streams(tmp_path, closing):
-    """The numbers that are free differ; a look at the loop goes through the same pipes."""
-    launcher = ("sh", "-c", f'exec "$0" "$@" {closing}', sys.executable)
-    words = ("--dry-run", "--json", "-q", SCRIPTS / "plain.py")
-    done = run("run", *words, folder=tmp_path, launcher=launcher)
-    assert done.code == 0, done
-    assert done.left == []
-    if ">&-" in closing:
-        assert done.stdout == ""
-    else:
-        assert done.discovery.native_batch_size == 16
 
 
 def test_json_stays_json_whatever_the_script_prints(adverse):

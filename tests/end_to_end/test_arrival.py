@@ -3,6 +3,7 @@
 import pytest
 
 from .driver import run_preloaded as run
+from .driver import run_well
 
 pytestmark = pytest.mark.slow
 
@@ -44,6 +45,7 @@ while True:
     for x, y in loader:
         train(x, y)
 """
+ONE_ITEM = ITEMS.replace("COLLATE", "lambda items: items[0]")
 CUT = f"""\
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -86,9 +88,9 @@ QUICK = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--siz
             ),
         ),
         (
-            ITEMS.replace("COLLATE", "lambda items: items[0]"),
+            ONE_ITEM,
             (),
-            "by batch_size, every step trained on 64 x 10 both times",
+            "where batches are made. train.py:14 may set it: rows=64.",
         ),
         (CUT, (), "by batch_size, every step trained on 4 x 10 both times"),
         (
@@ -114,15 +116,10 @@ def test_a_size_that_does_not_arrive(tmp_path, text, words, said):
     assert not any(trial.ran for trial in done.record.trials)
 
 
-def test_the_place_of_a_batch_that_is_an_item(tmp_path):
-    """A collate function that joins such items follows the size, and so is no error."""
-    (tmp_path / "train.py").write_text(ITEMS.replace("COLLATE", "lambda items: items[0]"))
-    done = run("run", "-q", *QUICK[4:], "train.py", folder=tmp_path)
-    assert "where batches are made. train.py:14 may set it: rows=64." in done.error
+def test_items_that_are_joined_follow_the_size(tmp_path):
     joined = "lambda items: tuple(map(torch.cat, zip(*items)))"
     (tmp_path / "train.py").write_text(ITEMS.replace("COLLATE", joined))
-    done = run("run", *QUICK, "train.py", folder=tmp_path)
-    assert done.code == 0, done
+    done = run_well("run", *QUICK, "train.py", folder=tmp_path)
     assert done.record.trials[0].entered.inputs == ((4 * 64, 10),)
 
 
@@ -147,31 +144,23 @@ args = parser.parse_args()
     follow = "--template train.py --mini-batch-size={batch_size}"
     assert follow in done.error
     assert done.stdout == ""
-    done = run("run", *QUICK, *follow.split(), folder=tmp_path)
-    assert done.code == 0, done
+    done = run_well("run", *QUICK, *follow.split(), folder=tmp_path)
     assert [trial.arrived_batch_size for trial in done.record.trials if trial.ran][:2] == [4, 16]
 
 
-class TestOwnSize:
-    """Where the text does not say it, what the script does as it is written."""
-
-    def test_it_is_found(self, tmp_path):
-        (tmp_path / "train.py").write_text(OPTIONS)
-        words = ("train.py", "--mini-batch-size", "{batch_size}")
-        done = run("run", *QUICK, *words, folder=tmp_path)
-        assert done.code == 0, done
-        assert done.record.discovery.native_batch_size == 32
-        assert not done.record.discovery.why_own_unknown
-
-    def test_it_is_unknown(self, tmp_path):
-        (tmp_path / "train.py").write_text(OPTIONS.replace("default=2 ** 5", "required=True"))
-        words = ("train.py", "--mini-batch-size", "{batch_size}")
-        done = run("run", *QUICK, *words, folder=tmp_path)
-        assert done.code == 0, done
-        assert "does not come to its training loop" in done.record.discovery.why_own_unknown
-        assert done.advice.standing == "own unknown"
-        assert done.advice.native is None
-        assert done.advice.training is None
-        assert "The script's own size is unknown, nothing is compared with it" in done.advice.reason
-        assert done.advice.headline.startswith("Use batch size 16")
-        assert done.advice.change == "the script's argument {batch_size} → 16"
+@pytest.mark.parametrize("known", [True, False])
+def test_the_own_size_is_found_by_doing_what_is_written(known, tmp_path):
+    """Where the text does not say it."""
+    text = OPTIONS if known else OPTIONS.replace("default=2 ** 5", "required=True")
+    (tmp_path / "train.py").write_text(text)
+    words = ("train.py", "--mini-batch-size", "{batch_size}")
+    done = run_well("run", *QUICK, *words, folder=tmp_path)
+    discovery, advice = done.record.discovery, done.advice
+    if known:
+        assert (discovery.native_batch_size, discovery.why_own_unknown) == (32, "")
+        return
+    assert "does not come to its training loop" in discovery.why_own_unknown
+    assert (advice.standing, advice.native, advice.training) == ("own unknown", None, None)
+    assert "The script's own size is unknown, nothing is compared with it" in advice.reason
+    assert advice.headline.startswith("Use batch size 16")
+    assert advice.change == "the script's argument {batch_size} → 16"

@@ -5,6 +5,7 @@ import subprocess
 import pytest
 
 from .driver import run_preloaded as run
+from .driver import run_well
 from .test_edit import OPTIONS, PLAIN
 
 pytestmark = pytest.mark.slow
@@ -15,8 +16,7 @@ def test_the_applied_diff_sets_the_size(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(PLAIN)
     options = ("--json=brief", *OPTIONS[1:])
-    done = run("run", *options, "train.py", folder=tmp_path)
-    assert done.code == 0, done
+    done = run_well("run", *options, "train.py", folder=tmp_path)
     assert (done.answer["size"], done.answer["own_size"]) == (64, 16)
     assert len(done.stdout.encode()) < 2048
     assert script.read_text() == PLAIN  # nothing edited it

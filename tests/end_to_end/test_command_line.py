@@ -13,7 +13,7 @@ from batchadvisor.cli import cli
 from batchadvisor.probes.nvml.gpus import devices
 from click.shell_completion import ShellComplete
 
-from .driver import EXAMPLES, SCRIPTS, line_of, listing, run, run_preloaded
+from .driver import EXAMPLES, SCRIPTS, line_of, listing, run, run_preloaded, run_well
 
 TRAINS = (SCRIPTS / "plain.py").read_text()
 
@@ -32,8 +32,7 @@ class TestDryRun:
         here.mkdir()
         script = scripts / "validates.py"
         script.write_text((SCRIPTS / "argparse_validate_first.py").read_text())
-        done = run_preloaded("run", "--dry-run", "../scripts/validates.py", folder=here)
-        assert done.code == 0, done
+        done = run_well("run", "--dry-run", "../scripts/validates.py", folder=here)
         lines = done.stdout.splitlines()
         train = f"{script}:{line_of(script, 'train_loader = DataLoader(')}"
         val = f"{script}:{line_of(script, 'val_loader = DataLoader(')}"
@@ -54,8 +53,7 @@ class TestDryRun:
     def test_a_loader_of_the_scripts_own_around_torchs(self, tmp_path):
         """The size comes through `**kwargs`; the line to change is that of the option."""
         script = SCRIPTS / "infinite_loader.py"
-        done = run_preloaded("run", "--dry-run", "--json", script, folder=tmp_path)
-        assert done.code == 0, done
+        done = run_well("run", "--dry-run", "--json", script, folder=tmp_path)
         source = done.discovery.primary.source
         assert source.place.line == line_of(script, '"--batch-size"')
         assert (source.before, source.option) == ("default=32", "--batch-size")
@@ -65,29 +63,28 @@ class TestDryRun:
 
     def test_another_loader(self, tmp_path):
         script = SCRIPTS / "two_loaders.py"
-        done = run_preloaded("run", "--dry-run", "--json", "--loader", "1", script, folder=tmp_path)
-        assert done.code == 0, done
+        done = run_well("run", "--dry-run", "--json", "--loader", "1", script, folder=tmp_path)
         assert done.discovery.primary_loader == 1
         assert done.discovery.native_batch_size == 24
         assert done.discovery.primary.num_samples == 2400
         assert done.answer["device"]["kind"] == "cpu"
         assert listing(tmp_path) == {}
 
-    def test_a_loader_that_is_not_there(self, tmp_path):
-        done = run_preloaded("run", "--loader", "7", SCRIPTS / "two_loaders.py", folder=tmp_path)
+    @pytest.mark.parametrize(
+        ("script", "number", "said"),
+        [
+            ("two_loaders", "7", "loaders are numbered from 0, and the last is 1"),
+            ("argparse_validate_first", "1", "yields nothing between optimizer steps"),
+        ],
+        ids=["not there", "does not train"],
+    )
+    def test_a_loader_that_cannot_be_steered(self, script, number, said, tmp_path):
+        done = run_preloaded("run", "--loader", number, SCRIPTS / f"{script}.py", folder=tmp_path)
         done.assert_refused()
-        assert (
-            "--loader 7: the script's loaders are numbered from 0, and the last is 1" in done.error
-        )
-        assert "--dry-run" in done.error
-        assert listing(tmp_path) == {}
-
-    def test_a_loader_that_does_not_train(self, tmp_path):
-        script = SCRIPTS / "argparse_validate_first.py"
-        done = run_preloaded("run", "--loader", "1", script, folder=tmp_path)
-        done.assert_refused()
-        assert "--loader 1 yields nothing between optimizer steps" in done.error
-        assert "loaders that do: 0" in done.error.lower()
+        assert f"--loader {number}" in done.error
+        assert said in done.error
+        # What to do: see them all, or those that train.
+        assert "--dry-run" in done.error or "loaders that do: 0" in done.error.lower()
         assert listing(tmp_path) == {}
 
 
@@ -124,11 +121,11 @@ WRONG = {
     "sizes and max": (["--sizes", "8", "--max-batch", "4", "plain.py"], "contradict"),
     "sizes and keep": (["--sizes", "8", "--keep-effective-batch", "plain.py"], "contradict"),
     "start above max": (["--start", "64", "--max-batch", "8", "plain.py"], "--start 64"),
-    "no profile and stacks": (["--no-profile", "--stacks", "plain.py"], "contradicts"),
-    "no profile and schedule": (
+    "no profile but a schedule": (
         ["--no-profile", "--profile-schedule", "0,1,3", "plain.py"],
         "contradicts",
     ),
+    "no profile but stacks": (["--no-profile", "--stacks", "plain.py"], "contradicts"),
     "resume and output": (["--resume", "a", "-o", "b", "plain.py"], "--resume"),
     "nothing to resume": (["--resume", "nothere", "plain.py"], "cannot read a record"),
     "no GPU": (["--device", "cuda", "plain.py"], "--device cuda"),
@@ -222,16 +219,8 @@ class TestWrongUse:
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
     def test_an_answer_that_cannot_be_written(self, tmp_path):
-        words = [
-            sys.executable,
-            "-m",
-            "batchadvisor",
-            "tails",
-            "--samples",
-            "9",
-            "--batch-size",
-            "4",
-        ]
+        command = [sys.executable, "-m", "batchadvisor"]
+        words = [*command, "tails", "--samples", "9", "--batch-size", "4"]
         with Path("/dev/full").open("w") as full:
             done = subprocess.run(
                 words, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False

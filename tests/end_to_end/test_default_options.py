@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from .. import pages
-from .driver import SCRIPTS
-from .driver import run_preloaded as run
+from .driver import SCRIPTS, run_well
 
 pytestmark = pytest.mark.slow
 
@@ -50,9 +49,7 @@ def test_what_its_page_says_to_type(tmp_path, name):
     else:
         folder = SCRIPTS if (SCRIPTS / page.words[0]).exists() else PUBLIC
         shutil.copy(folder / page.words[0], tmp_path)
-    done = run("run", *page.options, *page.words, folder=tmp_path)
-    assert done.code == 0, done
-    assert done.left == []
+    done = run_well("run", *page.options, *page.words, folder=tmp_path)
     record = done.record
     assert (record.discovery.door, record.discovery.native_batch_size) == (page.door, page.own)
     assert record.faults == ()

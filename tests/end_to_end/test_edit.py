@@ -3,6 +3,7 @@
 import pytest
 
 from .driver import run_preloaded as run
+from .driver import run_well
 
 pytestmark = pytest.mark.slow
 
@@ -37,29 +38,27 @@ REFUSES = TRAIN + "B = 16\nif B > 16:\n    raise ValueError('not so large')\ntra
 OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "16,64")
 
 
+CHECKED = "checked: started so, the script trains on batches of 64"
+
+
 @pytest.mark.parametrize(
     ("text", "words", "change", "check"),
     [
-        (
-            PLAIN,
-            (),
-            "train.py:14  batch_size=16 → batch_size=64",
-            "checked: started so, the script trains on batches of 64",
-        ),
+        (PLAIN, (), "train.py:14  batch_size=16 → batch_size=64", CHECKED),
         (
             TYPED,
             ("--batch-size", "16"),
             "train.py:14  --batch-size 16 → --batch-size 64",
-            "checked: started so, the script trains on batches of 64",
+            CHECKED,
         ),
         (
             BOUND,
             (),
             (
-                'train.py:21  "batch_size": 16 → "batch_size": 64; and train.py:15  LARGEST = 16 → '
-                "LARGEST = 64"
+                'train.py:21  "batch_size": 16 → "batch_size": 64; '
+                "and train.py:15  LARGEST = 16 → LARGEST = 64"
             ),
-            "checked: started so, the script trains on batches of 64",
+            CHECKED,
         ),
         (
             SWALLOWED,
@@ -82,9 +81,7 @@ OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--s
 def test_the_change_is_tried(tmp_path, text, words, change, check):
     script = tmp_path / "train.py"
     script.write_text(text)
-    done = run("run", *OPTIONS, "--budget", "120s", "train.py", *words, folder=tmp_path)
-    assert done.code == 0, done
-    assert done.left == []
+    done = run_well("run", *OPTIONS, "--budget", "120s", "train.py", *words, folder=tmp_path)
     assert done.advice.recommended.batch_size == 64
     assert done.advice.change == change
     assert done.advice.change_check == check
@@ -100,6 +97,5 @@ def test_the_change_is_tried(tmp_path, text, words, change, check):
 def test_no_time_is_left_for_it(tmp_path):
     (tmp_path / "train.py").write_text(f"import time\ntime.sleep(6)\n{PLAIN}")
     options = ("--json", "-q", "-o", "out", "--no-profile", "--budget", "4s", "--goal", "memory")
-    done = run("run", *options, "--sizes", "16,64", "train.py", folder=tmp_path)
-    assert done.code == 0, done
+    done = run_well("run", *options, "--sizes", "16,64", "train.py", folder=tmp_path)
     assert done.advice.change_check == "unchecked: no time was left for it"

@@ -9,7 +9,7 @@ from batchadvisor.features.estimate.fit.gpus import MEMORY_GIB
 from batchadvisor.features.estimate.records import HARDLY_CHECKED
 from batchadvisor.records import Variant
 
-from .driver import SCRIPTS, line_of, listing, run_preloaded
+from .driver import SCRIPTS, line_of, listing, run_preloaded, run_well
 
 GIB = 1 << 30
 
@@ -144,13 +144,8 @@ class TestAnswers:
         assert result.code == 0
         assert result.stdout.startswith("Wrote report  fits.html")
         page = (tmp_path / "fits.html").read_text()
-        for text in (
-            "Largest batch that should fit",
-            "all 3125",
-            "By module",
-            "Allocated over a step",
-        ):
-            assert text in page
+        headings = ("Largest batch that should fit", "By module", "Allocated over a step")
+        assert all(text in page for text in (*headings, "all 3125"))
         assert set(listing(tmp_path)) == {"fits.html"}
 
 
@@ -164,24 +159,10 @@ class TestDoors:
         text = (SCRIPTS / "needs_arguments.py").read_text()
         (tmp_path / "meter.py").write_text(text.replace("\n        print(", meter))
         options = ("--json", "-q", "--gpu", "T4")
-        result = run_preloaded("estimate", *options, "meter.py", *needed, folder=tmp_path)
-        assert result.code == 0, result
+        result = run_well("estimate", *options, "meter.py", *needed, folder=tmp_path)
         answer = json.loads(result.stdout)
         assert answer["arguments"] == list(needed)
         assert answer["batch_size"] == 8
-
-    def test_options_of_ours_behind_the_script(self, tmp_path):
-        """The command that the error names is this one."""
-        result = estimate(tmp_path, str(SCRIPTS / "needs_arguments.py"), "--", "--gpu", "T4")
-        assert result.code == 2
-        assert "batchadvisor estimate OPTIONS" in result.stderr
-        assert "batchadvisor run" not in result.stderr
-
-    def test_a_placeholder(self, tmp_path):
-        words = ("--", "--batch-size", "{batch_size}")
-        result = estimate(tmp_path, str(SCRIPTS / "needs_arguments.py"), *words)
-        assert result.code == 2
-        assert "makes batches of every size itself" in result.stderr
 
     def test_a_script_that_lacks_a_module_is_started_once(self, tmp_path):
         (tmp_path / "lacks.py").write_text(
@@ -196,9 +177,8 @@ class TestDoors:
     @pytest.mark.slow
     def test_a_folder_that_takes_no_files(self, tmp_path):
         (tmp_path / "batchadvisor-runs").write_text("in the way, also of root")
-        assert json.loads(
-            estimate(tmp_path, str(SCRIPTS / "plain.py"), "--json", "-q", "--gpu", "T4").stdout
-        )
+        result = estimate(tmp_path, str(SCRIPTS / "plain.py"), "--json", "-q", "--gpu", "T4")
+        assert json.loads(result.stdout)
         assert set(listing(tmp_path)) == {"batchadvisor-runs"}
 
 
@@ -228,51 +208,52 @@ class TestRefusals:
             (("--gpu", "0GiB"), "no GPU has 0GiB of memory"),
             (("--gpu", "T4", "--gpu", "L41"), "no GPU in the table is named 'L41'"),
             (("--gpu", "A100"), "--gpu: 'A100' may be A100-40GB or A100-80GB."),
+            (("--gpu", "A100-41GB"), "Did you mean A100-40GB"),
+            (("--", "--batch-size", "{batch_size}"), "makes batches of every size itself"),
         ):
             result = estimate(tmp_path, str(SCRIPTS / "plain.py"), *arguments)
             assert result.code == 2
             assert words in result.stderr
+            assert "Traceback" not in result.stderr
         assert listing(tmp_path) == {}
 
-    def test_an_unknown_gpu(self, tmp_path):
-        result = estimate(tmp_path, str(SCRIPTS / "plain.py"), "--gpu", "A100-41GB")
+    def test_options_of_ours_behind_the_script(self, tmp_path):
+        """The command that the error names is this one."""
+        result = estimate(tmp_path, str(SCRIPTS / "needs_arguments.py"), "--", "--gpu", "T4")
         assert result.code == 2
-        assert "Did you mean A100-40GB" in result.stderr
+        assert "batchadvisor estimate OPTIONS" in result.stderr
+        assert "batchadvisor run" not in result.stderr
+
+    @pytest.mark.parametrize(
+        ("name", "edit", "said"),
+        [
+            ("never_trains", None, ("never trains",)),
+            ("raises_later", None, ("which have no values (a loss reads as 1.0)",)),
+            # The loop is looked for with batches of two samples first.
+            (
+                "tiny_gpt",
+                ("logits = ", "assert len(batch) >= 16\n            logits = "),
+                ("cannot be predicted: on fake tensors", "it raised AssertionError"),
+            ),
+            (
+                "tiny_gpt",
+                ("loss.backward()", "logits[logits > 0].mean().backward()"),
+                (
+                    "a shape depends on values, which fake tensors do not have",
+                    "`batchadvisor run` measures",
+                ),
+            ),
+        ],
+        ids=["no training", "values", "whole batches", "a shape of values"],
+    )
+    def test_a_script_that_cannot_be_predicted(self, name, edit, said, tmp_path):
+        text = (SCRIPTS / f"{name}.py").read_text()
+        (tmp_path / "train.py").write_text(text if edit is None else text.replace(*edit))
+        result = estimate(tmp_path, "train.py", "-q")
+        assert result.code == 1
+        assert all(words in result.error for words in said), result
         assert "Traceback" not in result.stderr
-
-    def test_a_script_that_never_trains(self, tmp_path):
-        result = estimate(tmp_path, str(SCRIPTS / "never_trains.py"), "-q")
-        assert result.code == 1
-        assert "never trains" in result.stderr
-
-    def test_a_step_that_looks_at_its_values(self, tmp_path):
-        result = estimate(tmp_path, str(SCRIPTS / "raises_later.py"), "-q")
-        assert result.code == 1
-        assert "which have no values (a loss reads as 1.0)" in result.stderr
-        assert "Traceback" not in result.stderr
-        assert listing(tmp_path) == {}
-
-    def test_a_script_that_wants_whole_batches(self, tmp_path):
-        """Its loop is looked for with batches of two samples first."""
-        script = tmp_path / "whole.py"
-        text = (SCRIPTS / "tiny_gpt.py").read_text()
-        script.write_text(
-            text.replace("logits = ", "assert len(batch) >= 16\n            logits = ")
-        )
-        result = estimate(tmp_path, "whole.py", "-q")
-        assert result.code == 1
-        assert "cannot be predicted: on fake tensors" in result.stderr
-        assert "it raised AssertionError" in result.stderr
-
-    def test_a_shape_that_depends_on_values(self, tmp_path):
-        script = tmp_path / "picks.py"
-        text = (SCRIPTS / "tiny_gpt.py").read_text()
-        script.write_text(text.replace("loss.backward()", "logits[logits > 0].mean().backward()"))
-        result = estimate(tmp_path, "picks.py", "-q")
-        assert result.code == 1
-        assert "a shape depends on values, which fake tensors do not have" in result.stderr
-        assert "`batchadvisor run` measures" in result.stderr
-        assert set(listing(tmp_path)) == {"picks.py"}
+        assert set(listing(tmp_path)) == {"train.py"}
 
     def test_the_output_of_a_script_that_raises_is_kept(self, tmp_path):
         result = estimate(tmp_path, str(SCRIPTS / "raises_before.py"), "-q")

@@ -16,7 +16,7 @@ def test_collections_are_a_part_of_the_step(freeze, tmp_path):
         SCRIPTS / "collected.py", *arguments, folder=tmp_path,
     )  # fmt: skip
     assert done.code == 0, done
-    found = {finding.rule: finding for finding in done.advice.findings}
+    found = done.findings
     assert ("steps.garbage" in found) is not freeze, done.record.trials[0].quality
     if not freeze:
         quality, step_s = done.record.trials[0].quality, done.record.trials[0].step_s

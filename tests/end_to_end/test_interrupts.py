@@ -15,11 +15,15 @@ from batchadvisor.session.recording.store import read_record
 from .driver import SCRIPTS, run, start
 
 OPTIONS = ("-q", "--no-profile", "--budget", "60s", "-o", "out")
-SIZES = ("--sizes", "4,40")
+SCRIPT = SCRIPTS / "input_bound.py"
 
 
-def num_trials(folder):
-    return len(read_record(folder / "out").trials)
+def start_and_measure(folder, script=SCRIPT, sizes="4,40"):
+    """A command whose first trial is over."""
+    words = ("run", *OPTIONS, "--sizes", sizes, script)
+    job = start(*words, folder=folder, preloaded=True)
+    job.wait_for(lambda: read_record(folder / "out").trials, "the first trial")
+    return job
 
 
 def started(pid):
@@ -39,7 +43,7 @@ class TestCtrlC:
 
     def test_at_the_start(self, tmp_path):
         """The first worker still imports torch."""
-        job = start("run", "--json", *OPTIONS, SCRIPTS / "input_bound.py", folder=tmp_path)
+        job = start("run", "--json", *OPTIONS, SCRIPT, folder=tmp_path)
         job.wait_for(lambda: read_record(tmp_path / "out").num_workers_started, "a worker")
         job.press_ctrl_c()
         done = job.finish()
@@ -77,9 +81,7 @@ class TestCtrlC:
     @pytest.mark.parametrize("pause_s", [0.0, 0.01, 0.03])
     def test_twice(self, tmp_path, pause_s):
         """The second ends the run at once; the record says what happened all the same."""
-        words = ("run", *OPTIONS, *SIZES, SCRIPTS / "input_bound.py")
-        job = start(*words, folder=tmp_path, preloaded=True)
-        job.wait_for(lambda: num_trials(tmp_path) >= 1, "the first trial")
+        job = start_and_measure(tmp_path)
         job.press_ctrl_c()
         time.sleep(pause_s)
         job.press_ctrl_c()
@@ -91,9 +93,7 @@ class TestCtrlC:
 
     @pytest.mark.slow
     def test_in_a_trial_and_on_from_there(self, tmp_path):
-        script = SCRIPTS / "input_bound.py"
-        job = start("run", *OPTIONS, *SIZES, script, folder=tmp_path, preloaded=True)
-        job.wait_for(lambda: num_trials(tmp_path) >= 1, "the first trial")
+        job = start_and_measure(tmp_path)
         job.press_ctrl_c()
         done = job.finish()
         assert done.code == 130, done
@@ -107,8 +107,8 @@ class TestCtrlC:
         assert done.stdout.startswith("Of the sizes asked for, 4: ")
         assert "partial" in done.stdout
 
-        options = ("--json", *OPTIONS[:-2], "--resume", "out", *SIZES)
-        again = run("run", *options, script, folder=tmp_path, preloaded=True)
+        options = ("--json", *OPTIONS[:-2], "--resume", "out", "--sizes", "4,40")
+        again = run("run", *options, SCRIPT, folder=tmp_path, preloaded=True)
         assert again.code == 0, again
         assert again.left == []
         record = read_record(tmp_path / "out")
@@ -145,9 +145,7 @@ class TestKilled:
         text = (SCRIPTS / "iterable_workers.py").read_text()
         loop = next(line for line in text.splitlines() if line.endswith(" in loader:"))
         slow.write_text(text.replace(loop, f"{loop}\n            __import__('time').sleep(0.01)"))
-        words = ("run", *OPTIONS, "--sizes", "8,16,24", slow)
-        job = start(*words, folder=tmp_path, preloaded=True)
-        job.wait_for(lambda: num_trials(tmp_path) >= 1, "the first trial")
+        job = start_and_measure(tmp_path, slow, "8,16,24")
         assert len(job.processes()) >= 4  # this command, the script, its two data workers
         os.kill(job.process.pid, signal.SIGKILL)
         done = job.finish(killed=True)
@@ -161,7 +159,7 @@ class TestKilled:
 
     def test_the_script_is_killed_in_a_trial(self, tmp_path):
         """Somebody kills the script: this size failed, and nothing of it stays."""
-        options = ("run", *OPTIONS, "--sizes", "100", SCRIPTS / "input_bound.py")
+        options = ("run", *OPTIONS, "--sizes", "100", SCRIPT)
         job = start(*options, folder=tmp_path)
         job.wait_for(lambda: read_record(tmp_path / "out").discovery is not None, "discovery")
         # The first of them runs the script, the next one stands by.

@@ -13,14 +13,10 @@ OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--budget", "30s")
 SIZES = ("--goal", "memory", "--sizes", "8,64")
 
 
-def search(record):
-    return [trial for trial in record.trials if trial.purpose == "search"]
-
-
 def assert_both_ran(done):
     assert done.code == 0, done
     assert done.left == []
-    trials = search(done.record)
+    trials = done.searched
     assert [(trial.batch_size, trial.outcome) for trial in trials] == [(8, "ok"), (64, "ok")]
     assert done.advice.recommended.batch_size == 64
 
@@ -37,17 +33,9 @@ def test_a_critic_that_steps_five_times(tmp_path):
         ("RMSprop", True),
         ("SGD", False),
     ]
-    assert {trial.micro_batches for trial in search(done.record)} == {1}
-    larger = search(done.record)[1]
+    assert {trial.micro_batches for trial in done.searched} == {1}
+    larger = done.searched[1]
     assert larger.samples_per_s.median == pytest.approx(64 / larger.step_s.median)
-
-
-def test_tasks_that_take_turns(tmp_path):
-    """Half of the steps are on the other task's batches, inside the steps that are timed."""
-    done = run("run", *OPTIONS, *SIZES, SCRIPTS / "tasks.py", folder=tmp_path)
-    assert_both_ran(done)
-    assert all(0.1 < trial.steps_elsewhere < 5 for trial in search(done.record))
-    assert "steps.mixed" in {finding.rule for finding in done.advice.findings}
 
 
 def test_samples_left_out_by_the_collate_function(tmp_path):
@@ -57,10 +45,10 @@ def test_samples_left_out_by_the_collate_function(tmp_path):
     (tmp_path / "leaves_out.py").write_text(shuffled.replace("shuffle=True", "shuffle=False"))
     done = run("run", *OPTIONS, *SIZES, "leaves_out.py", folder=tmp_path)
     assert_both_ran(done)
-    larger = search(done.record)[1]
+    larger = done.searched[1]
     assert larger.mean_arrived == pytest.approx(0.95 * 64, rel=0.02)
     assert larger.samples_per_s.median * larger.step_s.median == pytest.approx(0.95 * 64, rel=0.02)
-    assert "samples.left_out" in {finding.rule for finding in done.advice.findings}
+    assert "samples.left_out" in done.findings
 
 
 def test_optimizers_in_backward_hooks(tmp_path):
@@ -93,7 +81,7 @@ def test_compilation_is_swallowed_by_the_warm_up(tmp_path, words):
     done = run("run", *OPTIONS, *SIZES, SCRIPTS / "compiled.py", *words, folder=tmp_path)
     assert_both_ran(done)
     assert "compiling" in done.log
-    for trial in search(done.record):
+    for trial in done.searched:
         compiled = steps_before_each_compilation(done.log, trial.batch_size)
         # The first steps of a window warm up, at least three of them.
         assert max(compiled, default=0) <= trial.num_warmup_steps

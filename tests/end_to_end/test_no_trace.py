@@ -5,7 +5,7 @@ import pickle
 import pytest
 import torch
 
-from .driver import SCRIPTS, listing, run_preloaded
+from .driver import SCRIPTS, listing, run_preloaded, run_well
 
 
 def test_a_trainer_that_leaves_traces(styled):
@@ -28,11 +28,7 @@ def test_a_trainer_that_leaves_traces(styled):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "plain",
-        *(pytest.param(style, marks=pytest.mark.slow) for style in ("spawn_workers", "gan")),
-    ],
+    "name", ["plain", pytest.param("spawn_workers", marks=pytest.mark.slow), "gan"]
 )
 def test_only_the_run_folder_is_new(styled, name):
     result = styled(name)
@@ -57,6 +53,13 @@ def test_a_script_that_leaves_its_spawned_workers(tmp_path):
     assert done.left == []
 
 
+def run_after(code, folder):
+    """A run of plain.py with something before it."""
+    (folder / "train.py").write_text(code + (SCRIPTS / "plain.py").read_text())
+    options = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "32")
+    return run_well("run", *options, "train.py", folder=folder)
+
+
 SAVES = """
 import os, pickle, torch
 cache = torch.arange(6.0)
@@ -76,11 +79,7 @@ torch.save(cache, "named.pt")
 def test_caches_are_whole_and_saves_are_listed(tmp_path):
     """What the script pickles it can read, also later; a file that stays empty is named."""
     torch.save("a real training", tmp_path / "trained.pt")
-    script = tmp_path / "train.py"
-    script.write_text(SAVES + (SCRIPTS / "plain.py").read_text())
-    options = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "32")
-    done = run_preloaded("run", *options, script.name, folder=tmp_path)
-    assert done.code == 0, done
+    done = run_after(SAVES, tmp_path)
     assert {(file.path, file.action) for file in done.record.files} == {
         ("cache.pkl", "write"),
         ("opened.pt", "write"),
@@ -110,11 +109,7 @@ open(b"th\\xe9.txt", "w").close()
 def test_what_no_hook_sees_is_named_too(tmp_path):
     """A database and a child of the script: the listing of the folder finds what they left."""
     (tmp_path / "old.txt").write_text("made before")
-    script = tmp_path / "train.py"
-    script.write_text(WRITES_IN_C + (SCRIPTS / "plain.py").read_text())
-    options = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "32")
-    done = run_preloaded("run", *options, script.name, folder=tmp_path)
-    assert done.code == 0, done
+    done = run_after(WRITES_IN_C, tmp_path)
     touched = {(file.path, file.action) for file in done.record.files}
     assert {
         ("runs.db", "write"),

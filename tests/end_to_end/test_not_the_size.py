@@ -33,10 +33,10 @@ def test_a_kernel_that_takes_no_more(tmp_path):
     assert done.code == 0, done
     assert done.advice.recommended.batch_size == 31  # one sample less than 2**31 elements
     assert [trial.outcome for trial in done.record.trials if not trial.ran] == ["exception"]
-    found = [one for one in done.advice.findings if one.rule == "trial.exception"]
-    assert "memory is not the limit" in found[0].message
-    assert "65536 has" in found[0].message
-    assert "Take 31 or less" in found[0].remedy
+    finding = done.finding("trial.exception")
+    assert "memory is not the limit" in finding.message
+    assert "65536 has" in finding.message
+    assert "Take 31 or less" in finding.remedy
 
 
 def test_an_evaluation_that_runs_out(tmp_path):
@@ -50,10 +50,3 @@ def test_an_evaluation_that_runs_out(tmp_path):
     assert refused[0].aside.startswith("a batch of 64 of the loader made at ")
     assert refused[0].aside.endswith(f"refusals.py:{line}")
     assert "torch.no_grad()" in str(done)
-
-
-def test_an_absurd_request_is_named_at_once(tmp_path):
-    done = end("absurd", tmp_path)
-    assert done.code == 1, done
-    assert "fault of the script" in str(done)
-    assert "nothing fits" not in str(done)

@@ -17,7 +17,7 @@ def test_memory_that_every_step_takes_anew(tmp_path):
     options = ("--json", "-q", "--no-profile", "--sizes", "8", "--budget", "20s")
     alone = run("run", *options, "-o", "alone", SCRIPT, folder=tmp_path)
     assert alone.code == 0, alone
-    (finding,) = [each for each in alone.advice.findings if each.rule == "memory.page_faults"]
+    finding = alone.finding("memory.page_faults")
     trial = next(each for each in alone.record.trials if each.step_s is not None)
     assert trial.quality.page_faults.num == pytest.approx(48 * 1024 / 4, rel=0.05)
     assert trial.quality.page_faults.allocator == "glibc"
@@ -26,6 +26,6 @@ def test_memory_that_every_step_takes_anew(tmp_path):
     variables = [word.split("=") for word in line.split()[1:]]
     kept = run("run", *options, "-o", "kept", SCRIPT, folder=tmp_path, variables=variables)
     assert kept.code == 0, kept
-    assert not [each for each in kept.advice.findings if each.rule == "memory.page_faults"]
+    assert "memory.page_faults" not in kept.findings
     again = next(each for each in kept.record.trials if each.step_s is not None)
     assert again.step_s.median < trial.step_s.median

@@ -2,50 +2,42 @@
 
 import pytest
 
-from .driver import SCRIPTS
-from .driver import run_preloaded as run
+from .driver import SCRIPTS, run_well
 
 pytestmark = pytest.mark.slow
 
 OPTIONS = ("--json", "-q", "-o", "out", "--no-profile")
 
 
-def findings(done, rule):
-    return [finding for finding in done.advice.findings if finding.rule == rule]
-
-
 def test_a_crash_whose_neighbours_run_is_a_constraint(tmp_path):
     """In the style of timm's Mixup."""
     sizes = ("--sizes", "8,9,10,12")
-    done = run("run", *OPTIONS, *sizes, SCRIPTS / "mixes_pairs.py", folder=tmp_path)
-    assert done.code == 0, done
+    done = run_well("run", *OPTIONS, *sizes, SCRIPTS / "mixes_pairs.py", folder=tmp_path)
     outcomes = {trial.batch_size: trial.outcome for trial in done.record.trials}
     assert outcomes[9] == "exception"
     assert {outcomes[size] for size in (8, 10, 12)} == {"ok"}
-    (finding,) = findings(done, "size.multiples")
+    finding = done.finding("size.multiples")
     assert "multiples of 2 only" in finding.message
     assert "Batch size should be even when using this" in finding.message
-    assert not findings(done, "trial.exception")
+    assert "trial.exception" not in done.findings
 
 
 def test_multiples_that_were_asked_for(tmp_path):
     options = ("--goal", "throughput", "--multiple-of", "6", "--max-batch", "40")
-    done = run("run", *OPTIONS, *options, SCRIPTS / "mixes_pairs.py", folder=tmp_path)
-    assert done.code == 0, done
+    done = run_well("run", *OPTIONS, *options, SCRIPTS / "mixes_pairs.py", folder=tmp_path)
     tried = {trial.batch_size for trial in done.record.trials if trial.says_of_size}
     assert all(size % 6 == 0 for size in tried)
     assert done.advice.recommended.batch_size % 6 == 0
     assert done.record.goal.multiple_of == 6
-    (finding,) = findings(done, "tails.model.multiple")  # 4000 is no multiple of 6
+    finding = done.finding("tails.model.multiple")  # 4000 is no multiple of 6
     assert "multiples of 6 only" in finding.message
 
 
 def test_a_batch_divides_the_tokens_of_a_step(tmp_path):
     """In the style of llm.c: 4 is the largest that it takes, and the assert is said."""
     script, size = SCRIPTS / "divides_tokens.py", "--batch_size={batch_size}"
-    done = run("run", *OPTIONS, "--budget", "40s", script, size, folder=tmp_path)
-    assert done.code == 0, done
-    trials = [trial for trial in done.record.trials if trial.purpose == "search"]
+    done = run_well("run", *OPTIONS, "--budget", "40s", script, size, folder=tmp_path)
+    trials = done.searched
     assert trials[0].batch_size == 4  # its own size comes first
     assert trials[0].ran
     refused = [trial for trial in trials if not trial.ran]
@@ -60,8 +52,7 @@ def test_a_batch_divides_the_tokens_of_a_step(tmp_path):
 def test_a_loop_that_counts_against_the_length_of_its_loader(tmp_path):
     """In the style of timm: accumulation divides by what is left of the epoch, here by zero."""
     sizes = ("--sizes", "8,16")
-    done = run("run", *OPTIONS, *sizes, SCRIPTS / "counts_epoch.py", folder=tmp_path)
-    assert done.code == 0, done
+    done = run_well("run", *OPTIONS, *sizes, SCRIPTS / "counts_epoch.py", folder=tmp_path)
     trials = [trial for trial in done.record.trials if trial.kind != "turns"]
     assert {trial.batch_size: trial.outcome for trial in trials} == {8: "ok", 16: "ok"}
     assert {trial.micro_batches for trial in trials if trial.purpose == "search"} == {4}
@@ -72,10 +63,9 @@ def test_a_loop_that_counts_against_the_length_of_its_loader(tmp_path):
 def test_samplers_that_count(tmp_path):
     """A length that is a bound, and a dataset that is told the size as well."""
     script = SCRIPTS / "leaves_duplicates.py"
-    done = run("run", *OPTIONS, "--sizes", "4,8", script, folder=tmp_path)
-    assert done.code == 0, done
+    done = run_well("run", *OPTIONS, "--sizes", "4,8", script, folder=tmp_path)
     assert done.record.discovery.primary.num_drawn < 400 // 4
-    (finding,) = findings(done, "sampler.bound")
+    finding = done.finding("sampler.bound")
     assert "NoDuplicatesBatchSampler is a bound" in finding.message
     assert done.advice.training.steps_at_most
     (other,) = done.record.discovery.following

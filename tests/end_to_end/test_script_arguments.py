@@ -3,51 +3,50 @@
 import shlex
 
 import pytest
-from batchadvisor.advisor.explain.change import change
 
-from .driver import SCRIPTS, line_of, listing, run, run_preloaded
+from .driver import SCRIPTS, line_of, listing, run, run_well
 
 TRAINS = (SCRIPTS / "plain.py").read_text()
 
 
 class TestTheScriptsOwn:
-    def test_module_and_arguments(self, tmp_path):
-        """Everything after the name is the script's, also what looks like ours."""
-        arguments = ["--json", "-o", "x y", "--loader=3", "--budget", "--", "-q", "é", "--help"]
-        package = tmp_path / "pack"
-        package.mkdir()
-        (package / "helper.py").write_text("VALUE = 7\n")
-        checks = (
-            "import sys\n"
-            "from pack.helper import VALUE\n"
-            f"assert sys.argv[1:] == {arguments!r}, sys.argv\n"
-            "assert sys.argv[0] == __file__, sys.argv\n"
-            "assert __name__ == '__main__' and __package__ == 'pack'\n"
-        )
-        (package / "train.py").write_text(checks + TRAINS)
-        options = ("--dry-run", "--json", "-m")
-        done = run_preloaded("run", *options, "pack.train", *arguments, folder=tmp_path)
-        assert done.code == 0, done
-        place = done.discovery.primary.place
-        assert (
-            str(place) == f"pack/train.py:{line_of(package / 'train.py', 'loader = DataLoader(')}"
-        )
-
-    def test_script_and_arguments(self, tmp_path):
-        arguments = ["--dry-run", "--sizes", "3", "-m", "--goal", "best"]
-        (tmp_path / "helper.py").write_text("VALUE = 7\n")
-        checks = (
-            "import sys, os\n"
-            "from helper import VALUE\n"
-            f"assert sys.argv == ['./train.py', *{arguments!r}], sys.argv\n"
-            "assert os.getcwd() == os.path.dirname(os.path.abspath(__file__))\n"
-        )
-        (tmp_path / "train.py").write_text(checks + TRAINS)
-        done = run_preloaded(
-            "run", "--dry-run", "--json", "./train.py", *arguments, folder=tmp_path
-        )
-        assert done.code == 0, done
+    @pytest.mark.parametrize(
+        ("typed", "file", "arguments", "checks"),
+        [
+            (
+                ("-m", "pack.train"),
+                "pack/train.py",
+                ["--json", "-o", "x y", "--loader=3", "--budget", "--", "-q", "é", "--help"],
+                """
+from pack.helper import VALUE
+assert sys.argv[0] == __file__, sys.argv
+assert __name__ == '__main__' and __package__ == 'pack'
+""",
+            ),
+            (
+                ("./train.py",),
+                "train.py",
+                ["--dry-run", "--sizes", "3", "-m", "--goal", "best"],
+                """
+from helper import VALUE
+assert sys.argv[0] == './train.py', sys.argv
+assert os.getcwd() == os.path.dirname(os.path.abspath(__file__))
+""",
+            ),
+        ],
+        ids=["a module", "a script"],
+    )
+    def test_everything_after_its_name(self, typed, file, arguments, checks, tmp_path):
+        """Also what looks like ours."""
+        script = tmp_path / file
+        script.parent.mkdir(exist_ok=True)
+        script.with_name("helper.py").write_text("VALUE = 7\n")
+        head = f"import os, sys\nassert sys.argv[1:] == {arguments!r}, sys.argv"
+        script.write_text(head + checks + TRAINS)
+        done = run_well("run", "--dry-run", "--json", *typed, *arguments, folder=tmp_path)
         assert done.discovery.native_batch_size == 16
+        line = line_of(script, "loader = DataLoader(")
+        assert str(done.discovery.primary.place) == f"{file}:{line}"
 
     @pytest.mark.slow
     def test_a_folder_with_a_space(self, tmp_path):
@@ -64,9 +63,7 @@ class TestTheScriptsOwn:
         before = listing(tmp_path)
         name = f"{folder.name}/{script.name}"
         options = ("-v", "--no-profile", "--budget", "30s", "--sizes", "16,40")
-        done = run_preloaded("run", *options, name, folder=tmp_path)
-        assert done.code == 0, done
-        assert done.left == []
+        done = run_well("run", *options, name, folder=tmp_path)
         assert done.record.script.path == name
         assert [(file.path, file.action) for file in done.record.files] == [
             ("model.pt", "save (not written)")
@@ -89,16 +86,3 @@ class TestTheScriptsOwn:
         again = run("advise", words[2], folder=tmp_path)
         assert again.code == 0, again
         assert again.stdout.startswith(said)
-
-    @pytest.mark.slow
-    def test_the_change_changes_it(self, tmp_path, styled):
-        """The script with its line changed as told has the recommended size."""
-        result = styled("positional")
-        size = result.advice.recommended.batch_size
-        text = (result.folder / "positional.py").read_text()
-        changed = tmp_path / "changed.py"
-        changed.write_text(text.replace("BATCH = 16", f"BATCH = {size}"))
-        assert size != 16
-        assert f"BATCH = 16 → BATCH = {size}" in change(result.record, size, None)
-        done = run_preloaded("run", "--dry-run", "--json", changed, folder=tmp_path)
-        assert done.discovery.native_batch_size == size

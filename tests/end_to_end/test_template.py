@@ -3,7 +3,7 @@
 import pytest
 from batchadvisor.session.recording.store import read_record
 
-from .driver import SCRIPTS, listing
+from .driver import SCRIPTS, listing, run_well
 from .driver import run_preloaded as run
 
 pytestmark = pytest.mark.slow
@@ -11,71 +11,38 @@ pytestmark = pytest.mark.slow
 OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory")
 
 
-def search(record):
-    return [trial for trial in record.trials if trial.purpose == "search"]
+def sizes_that_arrived(done):
+    return [trial.arrived_batch_size for trial in done.searched]
 
 
-@pytest.fixture(scope="module")
-def without_loader(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("template")
-    (folder / "train.py").write_text((SCRIPTS / "no_loader.py").read_text())
+def test_without_a_loader(tmp_path):
+    """In the style of nanoGPT: no DataLoader at all; each size has a process of its own."""
+    (tmp_path / "train.py").write_text((SCRIPTS / "no_loader.py").read_text())
     words = ("train.py", "--batch_size={batch_size}", "--gradient_accumulation_steps", "3")
-    return run("run", *OPTIONS, "--sizes", "6,48", *words, folder=folder)
-
-
-class TestWithoutLoader:
-    """In the style of nanoGPT: no DataLoader at all."""
-
-    def test_each_size_has_its_process(self, without_loader):
-        done = without_loader
-        assert done.code == 0, done
-        assert done.stderr == ""
-        assert done.left == []
-        trials = done.record.trials
-        assert [trial.batch_size for trial in search(done.record)] == [6, 48]
-        assert {trial.outcome for trial in trials} == {"ok"}
-        sizes_of = {}
-        for trial in trials:
-            sizes_of.setdefault(trial.worker, set()).add(trial.batch_size)
-        assert all(len(sizes) == 1 for sizes in sizes_of.values())
-        assert len(sizes_of) >= 3  # the confirmation is a fresh one
-        assert done.advice.recommended.batch_size == 48
-        assert done.advice.sureness == "confirmed"
-
-    def test_what_was_found(self, without_loader):
-        discovery = without_loader.record.discovery
-        assert discovery.door == "template"
-        assert discovery.native_batch_size == 12
-        assert discovery.micro_batches == 3  # counted by backward passes
-        assert [optimizer.name for optimizer in discovery.optimizers] == ["AdamW"]
-        assert without_loader.record.script.arguments[0] == "--batch_size={batch_size}"
-
-    def test_the_model_shows_the_size(self, without_loader):
-        assert {trial.size_proof for trial in without_loader.record.trials} == {"shape"}
-        rate = search(without_loader.record)[1]
-        assert rate.samples_per_s.median == pytest.approx(48 * 3 / rate.step_s.median)
-
-    def test_waiting_for_data_is_not_claimed(self, without_loader):
-        for trial in without_loader.record.trials:
-            assert trial.input_wait_s is None
-            assert "DataLoader" in trial.unavailable["input_wait_s"]
-
-    def test_the_line_to_change(self, without_loader):
-        change = without_loader.advice.change
-        assert change.startswith("train.py:11  default=12 → default=48")
-        assert "--batch_size 48" in change
-
-
-def test_it_runs_at_its_default_options(tmp_path):
-    """As the page says, profile, FLOPs and all; the script is cheap."""
-    (tmp_path / "gpt.py").write_text((SCRIPTS / "no_loader.py").read_text())
-    words = ("gpt.py", "--batch_size={batch_size}", "--max_iters", "100000")
-    done = run("run", "--budget", "20s", *words, folder=tmp_path)
-    assert done.code == 0, done
-    assert {trial.outcome for trial in done.record.trials} == {"ok"}
-    own = next(trial for trial in search(done.record) if trial.batch_size == 12)
-    assert own.flops is not None, own.unavailable
-    assert own.profile is not None, own.unavailable
+    done = run_well("run", *OPTIONS, "--sizes", "6,48", *words, folder=tmp_path)
+    assert done.stderr == ""
+    record = done.record
+    assert record.script.arguments[0] == "--batch_size={batch_size}"
+    discovery = record.discovery
+    assert (discovery.door, discovery.native_batch_size) == ("template", 12)
+    assert discovery.micro_batches == 3  # counted by backward passes
+    assert [optimizer.name for optimizer in discovery.optimizers] == ["AdamW"]
+    assert [trial.batch_size for trial in done.searched] == [6, 48]
+    sizes_of = {}
+    for trial in record.trials:
+        assert (trial.outcome, trial.size_proof) == ("ok", "shape")
+        sizes_of.setdefault(trial.worker, set()).add(trial.batch_size)
+        # Waiting for data is not claimed.
+        assert trial.input_wait_s is None
+        assert "DataLoader" in trial.unavailable["input_wait_s"]
+    assert all(len(sizes) == 1 for sizes in sizes_of.values())
+    assert len(sizes_of) >= 3  # the confirmation is a fresh one
+    larger = done.searched[1]
+    assert larger.samples_per_s.median == pytest.approx(48 * 3 / larger.step_s.median)
+    advice = done.advice
+    assert (advice.recommended.batch_size, advice.sureness) == (48, "confirmed")
+    assert advice.change.startswith("train.py:11  default=12 → default=48")
+    assert "--batch_size 48" in advice.change
 
 
 CONSTANT = """\
@@ -96,17 +63,15 @@ class TestWithoutAFlag:
     def test_an_option(self, tmp_path):
         (tmp_path / "train.py").write_text((SCRIPTS / "no_loader.py").read_text())
         options = [option for option in OPTIONS if option not in ("--json", "-q")]
-        done = run("run", *options, "--sizes", "6,24", "train.py", folder=tmp_path)
-        assert done.code == 0, done
+        done = run_well("run", *options, "--sizes", "6,24", "train.py", folder=tmp_path)
         said = "default=12 of --batch_size (train.py:11) sets them, and the script is started once"
         assert done.stderr.count(said) == 1
         assert done.record.discovery.native_batch_size == 12
-        assert {trial.arrived_batch_size for trial in search(done.record)} == {6, 24}
+        assert sizes_that_arrived(done) == [6, 24]
         assert done.record.script.arguments == ()
-        assert done.left == []
-        more = run("run", "--resume", "out", "--sizes", "6,40", "train.py", folder=tmp_path)
-        assert more.code == 0, more
-        assert [trial.batch_size for trial in search(read_record(tmp_path / "out"))] == [6, 24, 40]
+        run_well("run", "--resume", "out", "--sizes", "6,40", "train.py", folder=tmp_path)
+        trials = read_record(tmp_path / "out").trials
+        assert [trial.batch_size for trial in trials if trial.purpose == "search"] == [6, 24, 40]
 
     @pytest.mark.parametrize(
         ("size", "place"),
@@ -125,9 +90,8 @@ class TestWithoutAFlag:
         (tmp_path / "pkg").mkdir()
         for name, text in files.items():
             (tmp_path / name).write_text(text)
-        done = run("run", *OPTIONS, "--sizes", "6,24", "-m", "pkg.train", folder=tmp_path)
-        assert done.code == 0, done
-        assert [trial.arrived_batch_size for trial in search(done.record)] == [6, 24]
+        done = run_well("run", *OPTIONS, "--sizes", "6,24", "-m", "pkg.train", folder=tmp_path)
+        assert sizes_that_arrived(done) == [6, 24]
         assert {trial.size_proof for trial in done.record.trials} == {"shape"}
         source = done.record.discovery.primary.source
         assert str(source.place) == place.replace("train.py", "pkg/train.py")
@@ -143,9 +107,8 @@ class TestNamed:
         (tmp_path / "settings.py").write_text("")
         (tmp_path / "train.py").write_text(CONSTANT.replace("\nSIZE\n", "\nrows = 12\n"))
         named = ("--set", "rows={batch_size}", "train.py")
-        done = run("run", *OPTIONS, "--sizes", "6,24", *named, folder=tmp_path)
-        assert done.code == 0, done
-        assert [trial.arrived_batch_size for trial in search(done.record)] == [6, 24]
+        done = run_well("run", *OPTIONS, "--sizes", "6,24", *named, folder=tmp_path)
+        assert sizes_that_arrived(done) == [6, 24]
         assert done.advice.change.startswith("train.py:4  rows = 12 → rows = 24")
 
     def test_one_that_is_not_there(self, tmp_path):
@@ -160,66 +123,48 @@ class TestNamed:
 def test_a_script_that_writes_its_parameters_itself(tmp_path):
     (tmp_path / "train.py").write_text((SCRIPTS / "own_update.py").read_text())
     words = ("train.py", "--without-loader", "--batch-size", "{batch_size}")
-    done = run("run", "-o", "out", "--sizes", "16,48", "--budget", "30s", *words, folder=tmp_path)
-    assert done.code == 0, done
-    assert [trial.arrived_batch_size for trial in search(done.record)] == [16, 48]
+    done = run_well(
+        "run", "-o", "out", "--sizes", "16,48", "--budget", "30s", *words, folder=tmp_path
+    )
+    assert sizes_that_arrived(done) == [16, 48]
     assert {trial.size_proof for trial in done.record.trials} == {"shape"}
     discovery = done.record.discovery
     assert discovery.micro_batches == 2
     assert [each.name for each in discovery.optimizers] == ["the script's own update"]
     assert discovery.num_parameters == 12 * 32 + 32 + 32 + 1
-    own = search(done.record)[0]
+    own = done.searched[0]
     # Of one optimizer step of two batches: forward, and backward without the inputs' gradient.
     assert own.flops.forward + own.flops.backward == 2 * 16 * (2 * 12 * 32 * 2 + 2 * 32 * 3)
 
 
-class TestDatasetThatBatches:
-    def test_it_goes_there_by_itself(self, tmp_path):
-        options = (*OPTIONS, "--sizes", "4,40")
-        done = run("run", *options, SCRIPTS / "batches_itself.py", "-b", "10", folder=tmp_path)
-        assert done.code == 0, done
-        assert [trial.arrived_batch_size for trial in search(done.record)] == [4, 40]
-        assert done.record.discovery.native_batch_size == 10
-
-    def test_it_runs(self, tmp_path):
-        options = (*OPTIONS, "--sizes", "4,40")
-        done = run(
-            "run", *options, SCRIPTS / "batches_itself.py", "-b", "{batch_size}", folder=tmp_path
-        )
-        assert done.code == 0, done
-        assert [trial.arrived_batch_size for trial in search(done.record)] == [4, 40]
-        assert {trial.size_proof for trial in done.record.trials} == {"shape"}
-        assert done.record.discovery.native_batch_size == 20
-        assert all(trial.input_wait_s is not None for trial in search(done.record))
-        # The length that such a loader claims counts batches.
-        assert done.record.discovery.primary.num_samples is None
+@pytest.mark.parametrize(("typed", "own"), [("10", 10), ("{batch_size}", 20)])
+def test_a_dataset_that_batches_itself(typed, own, tmp_path):
+    """It goes there by itself, or as it was typed."""
+    words = ("--sizes", "4,40", SCRIPTS / "batches_itself.py", "-b", typed)
+    done = run_well("run", *OPTIONS, *words, folder=tmp_path)
+    assert sizes_that_arrived(done) == [4, 40]
+    assert {trial.size_proof for trial in done.record.trials} == {"shape"}
+    assert done.record.discovery.native_batch_size == own
+    assert all(trial.input_wait_s is not None for trial in done.searched)
+    # The length that such a loader claims counts batches.
+    assert done.record.discovery.primary.num_samples is None
 
 
-class TestShapedBySize:
-    @pytest.mark.parametrize("words", [(), ("--skip-errors",)])
-    def test_it_is_recognised(self, tmp_path, words):
-        script = SCRIPTS / "shaped_by_size.py"
-        options = ("-q", "--no-profile", "--budget", "60s")
-        done = run("run", *options, script, *words, folder=tmp_path)
-        assert done.code == 1, done
-        assert "trains only at its own batch size 16" in done.error
-        assert "RuntimeError: Expected hidden size" in done.error
-        assert ("swallows" in done.error) is bool(words)
-        typed = " ".join([str(script), *words, "--batch-size", "{batch_size}"])
-        kept = " ".join(options)
-        assert "batchadvisor run " in done.error
-        assert f"{kept} --template {typed} " in done.error
-        # What was measured stands all the same.
-        assert "Keep batch size 16" in done.stdout
-        assert done.record.state == "failed"
-
-    def test_the_proposed_command_works(self, tmp_path):
-        words = ("--template", SCRIPTS / "shaped_by_size.py", "--batch-size", "{batch_size}")
-        done = run("run", *OPTIONS, "--sizes", "4,40", *words, folder=tmp_path)
-        assert done.code == 0, done
-        assert [trial.arrived_batch_size for trial in search(done.record)] == [4, 40]
-        assert done.advice.tail.dropped == 0
-        assert done.left == []
+@pytest.mark.parametrize("words", [(), ("--skip-errors",)])
+def test_a_model_that_is_shaped_by_the_size_is_sent_here(tmp_path, words):
+    script = SCRIPTS / "shaped_by_size.py"
+    options = ("-q", "--no-profile", "--budget", "60s")
+    done = run("run", *options, script, *words, folder=tmp_path)
+    assert done.code == 1, done
+    assert "trains only at its own batch size 16" in done.error
+    assert "RuntimeError: Expected hidden size" in done.error
+    assert ("swallows" in done.error) is bool(words)
+    typed = " ".join([str(script), *words, "--batch-size", "{batch_size}"])
+    assert "batchadvisor run " in done.error
+    assert f"{' '.join(options)} --template {typed} " in done.error
+    # What was measured stands all the same.
+    assert "Keep batch size 16" in done.stdout
+    assert done.record.state == "failed"
 
 
 def test_memory_is_refused_to_a_size(tmp_path):
@@ -237,53 +182,43 @@ def test_memory_is_refused_to_a_size(tmp_path):
         "    optimizer.step()\n"
     )
     limit = ("--memory-limit", "600MiB", "--sizes", "4,16,400")
-    done = run("run", *OPTIONS, *limit, "hungry.py", "{batch_size}x1", folder=tmp_path)
-    assert done.code == 0, done
-    outcomes = {trial.batch_size: trial.outcome for trial in search(done.record)}
+    done = run_well("run", *OPTIONS, *limit, "hungry.py", "{batch_size}x1", folder=tmp_path)
+    outcomes = {trial.batch_size: trial.outcome for trial in done.searched}
     assert outcomes == {4: "ok", 16: "ok", 400: "out_of_memory"}
     assert done.advice.recommended.batch_size == 16
     assert done.left == []
 
 
 class TestBadUse:
-    def test_a_template_without_the_placeholder(self, tmp_path):
-        done = run("run", "--template", SCRIPTS / "shaped_by_size.py", folder=tmp_path)
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (("--template", "shaped_by_size.py"), ("no argument of", "--batch-size {batch_size}")),
+            *(
+                (("plain.py", word), ("is not the placeholder", "Write {batch_size}"))
+                for word in ("{bs}", "{batchsize}", "--size={BATCH_SIZE }")
+            ),
+            (
+                ("argparse_validate_first.py", "--lr", "0.1", "--batch-size", "{batch_size}"),
+                ("can be steered", "batchadvisor run ", " -q argparse_validate_first.py --lr 0.1 "),
+            ),
+            (
+                ("--nproc-per-node", "2", "no_loader.py", "--batch_size={batch_size}"),
+                ("several ranks are steered",),
+            ),
+            (("--loader", "0", "plain.py", "{batch_size}"), ("--loader",)),
+        ],
+    )
+    def test_it_is_refused(self, tmp_path, words, said):
+        for word in words:
+            if word.endswith(".py"):
+                (tmp_path / word).write_text((SCRIPTS / word).read_text())
+        before = listing(tmp_path)
+        done = run("run", "-q", *words, folder=tmp_path)
         done.assert_refused()
-        assert "no argument of" in done.error
-        assert "--batch-size {batch_size}" in done.error
-        assert listing(tmp_path) == {}
-
-    @pytest.mark.parametrize("word", ["{bs}", "{batchsize}", "--size={BATCH_SIZE }"])
-    def test_a_misspelt_placeholder(self, tmp_path, word):
-        done = run("run", SCRIPTS / "plain.py", "--batch-size", word, folder=tmp_path)
-        done.assert_refused()
-        assert "is not the placeholder" in done.error
-        assert "Write {batch_size}" in done.error
+        assert all(part in done.error for part in said), done
+        assert listing(tmp_path) == before
 
     def test_braces_of_another_kind_are_the_scripts(self, tmp_path):
         words = (SCRIPTS / "plain.py", '{"lr": 0.1}')
-        done = run("run", "--dry-run", *words, folder=tmp_path)
-        assert done.code == 0, done
-
-    def test_a_script_that_can_be_steered(self, tmp_path):
-        script = SCRIPTS / "argparse_validate_first.py"
-        words = ("--lr", "0.1", "--batch-size", "{batch_size}")
-        done = run("run", "-q", script, *words, folder=tmp_path)
-        done.assert_refused()
-        assert "can be steered" in done.error
-        assert "batchadvisor run " in done.error
-        assert f" -q {script} --lr 0.1 " in done.error
-        assert listing(tmp_path) == {}
-
-    def test_several_ranks_have_no_template(self, tmp_path):
-        words = (SCRIPTS / "no_loader.py", "--batch_size={batch_size}")
-        done = run("run", "--nproc-per-node", "2", *words, folder=tmp_path)
-        done.assert_refused()
-        assert "several ranks are steered" in done.error
-        assert listing(tmp_path) == {}
-
-    def test_a_loader_is_not_chosen_here(self, tmp_path):
-        words = (SCRIPTS / "plain.py", "{batch_size}")
-        done = run("run", "--loader", "0", *words, folder=tmp_path)
-        done.assert_refused()
-        assert "--loader" in done.error
+        run_well("run", "--dry-run", *words, folder=tmp_path)

@@ -44,42 +44,38 @@ def trial(size, median, method="clean steps", disturbed=1):
     }  # fmt: skip
 
 
-class TestVerdict:
-    @pytest.mark.parametrize(
-        ("measured", "answer", "right"),
-        [
-            (row(16), "size", True),
-            (row(32), "size", False),  # slower than the own
-            (row(8), "keeps own", True),
-            (row(16, "Too noisy to tell"), "too noisy", True),
-            (row(4, "Too noisy to tell"), "too noisy", False),  # slower than the own, all the same
-            (row(None), "none", False),
-            (row(16, timed=(16,)), "size", False),  # the own size never ran
-            (row(16, search_s=12.2), "size", False),  # budget of 10 s and a fifth
-            (row(16, search_s=12.2, trials=[trial(32, 0.5)]), "size", True),  # and a step
-            (row(16, left=1), "size", False),
-        ],
-    )
-    def test_right(self, verdicts, measured, answer, right):
-        verdict = verdicts.judged(measured, TRUTH, 10.0)
-        assert (verdict["answer"], verdict["right"]) == (answer, right)
+@pytest.mark.parametrize(
+    ("measured", "answer", "right"),
+    [
+        (row(16), "size", True),
+        (row(32), "size", False),  # slower than the own
+        (row(8), "keeps own", True),
+        (row(16, "Too noisy to tell"), "too noisy", True),
+        (row(4, "Too noisy to tell"), "too noisy", False),  # slower than the own, all the same
+        (row(None), "none", False),
+        (row(16, timed=(16,)), "size", False),  # the own size never ran
+        (row(16, search_s=12.2), "size", False),  # budget of 10 s and a fifth
+        (row(16, search_s=12.2, trials=[trial(32, 0.5)]), "size", True),  # and a step
+        (row(16, left=1), "size", False),
+        ({"error": "it failed", "left": 0}, "none", False),
+    ],
+)
+def test_which_answers_are_right(verdicts, measured, answer, right):
+    verdict = verdicts.judged(measured, TRUTH, 10.0)
+    assert (verdict["answer"], verdict["right"]) == (answer, right)
 
-    def test_shares(self, verdicts):
-        trials = [trial(16, 0.088, disturbed=3), trial(8, 0.9, "low quantile")]
-        verdict = verdicts.judged(row(12, trials=trials), TRUTH, 10.0)
-        assert verdict["share_of_best"] == pytest.approx(12 / 0.07 / 200)
-        assert verdict["over_own"] == pytest.approx(12 / 0.07 / (8 / 0.06))
-        assert verdict["clean_over_quiet"] == pytest.approx([1.1])
-        assert verdict["disturbed"] == pytest.approx(0.2)
-        assert verdict["causes"] == ["hypervisor"]
 
-    def test_beyond_the_grid(self, verdicts):
-        assert verdicts.true_step_s(TRUTH, 64) == pytest.approx(0.8)
-        assert verdicts.true_step_s(TRUTH, 2) == pytest.approx(0.02)
-
-    def test_no_answer_at_all(self, verdicts):
-        verdict = verdicts.judged({"error": "it failed", "left": 0}, TRUTH, 10.0)
-        assert (verdict["answer"], verdict["right"]) == ("none", False)
+def test_shares_of_the_best_and_of_the_own(verdicts):
+    trials = [trial(16, 0.088, disturbed=3), trial(8, 0.9, "low quantile")]
+    verdict = verdicts.judged(row(12, trials=trials), TRUTH, 10.0)
+    assert verdict["share_of_best"] == pytest.approx(12 / 0.07 / 200)
+    assert verdict["over_own"] == pytest.approx(12 / 0.07 / (8 / 0.06))
+    assert verdict["clean_over_quiet"] == pytest.approx([1.1])
+    assert verdict["disturbed"] == pytest.approx(0.2)
+    assert verdict["causes"] == ["hypervisor"]
+    # Beyond the grid.
+    assert verdicts.true_step_s(TRUTH, 64) == pytest.approx(0.8)
+    assert verdicts.true_step_s(TRUTH, 2) == pytest.approx(0.02)
 
 
 class TestLoads:
@@ -90,7 +86,7 @@ class TestLoads:
             stat = f"/proc/{child.pid}/stat"
             deadline = time.monotonic() + 20
             with loads.Bursts(lambda: [child.pid], pause_s=0.01, seed=0) as bursts:
-                while " T " not in _read(stat):
+                while " T " not in Path(stat).read_text():
                     assert time.monotonic() < deadline
                     time.sleep(0.01)
             assert bursts.count >= 1
@@ -109,7 +105,3 @@ class TestLoads:
         name = f"batchadvisor-{os.getpid()}-"
         assert name in done.stdout
         assert not list(loads.CGROUP.glob(f"**/{name}*"))
-
-
-def _read(path):
-    return Path(path).read_text()

@@ -2,8 +2,7 @@
 
 import pytest
 
-from .driver import SCRIPTS
-from .driver import run_preloaded as run
+from .driver import SCRIPTS, run_well
 
 pytestmark = pytest.mark.slow
 OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "8")
@@ -15,17 +14,11 @@ def ended(tmp_path):
 
     def _ended(kind, *options):
         script = SCRIPTS / "uneven_tail.py"
-        done = run("run", *OPTIONS, *options, script, kind, folder=tmp_path)
-        assert done.code == 0, done
-        assert done.left == []
+        done = run_well("run", *OPTIONS, *options, script, kind, folder=tmp_path)
         assert done.advice.recommended.batch_size == 8
         return done
 
     return _ended
-
-
-def rules(done):
-    return {finding.rule: finding for finding in done.advice.findings}
 
 
 def test_one_sample_fills_its_maps(ended):
@@ -36,7 +29,7 @@ def test_one_sample_fills_its_maps(ended):
     assert "norm_values" not in done.record.discovery.unavailable
     check = done.advice.tail_check
     assert (check.num_samples, check.outcome, check.num_norms) == (1, "ok", 1)
-    by_rule = rules(done)
+    by_rule = done.findings
     assert not {"tail.crash", "tail.nan", "tails.norm.one-value"} & set(by_rule)
     message = by_rule["tails.norm.few-samples"].message
     assert "1 sample pulls BatchNorm's running statistics" in message
@@ -44,10 +37,15 @@ def test_one_sample_fills_its_maps(ended):
 
 
 def test_one_value_per_channel(ended):
+    """BatchNorm over one sample raises: found by doing it."""
     done = ended("flat")
-    assert done.record.discovery.norm_layers.batch_norm_values == 1
-    assert done.advice.tail_check.outcome == "exception"
-    crash = rules(done)["tail.crash"]
+    norms = done.record.discovery.norm_layers
+    assert (norms.batch_norm, norms.batch_norm_values) == (2, 1)
+    (tail,) = (trial for trial in done.record.trials if trial.purpose == "tail")
+    assert tail.batch_size == tail.tail.num_samples == 1
+    assert tail.outcome == tail.tail.outcome == done.advice.tail_check.outcome == "exception"
+    assert "more than 1 value per channel" in tail.detail
+    crash = done.findings["tail.crash"]
     assert crash.severity == "error"
     assert "more than 1 value per channel" in crash.message
     assert "drop_last=True" in crash.remedy
@@ -60,7 +58,7 @@ def test_changed_running_statistics(ended):
     assert check.running_var_before != check.running_var_after
     assert (
         f"moved a running variance from {check.running_var_before:.4g} to "
-        f"{check.running_var_after:.4g}" in rules(done)["tails.norm.few-samples"].message
+        f"{check.running_var_after:.4g}" in done.findings["tails.norm.few-samples"].message
     )
 
 
@@ -69,7 +67,7 @@ def test_a_tail_that_makes_weights_nan(ended):
     check = done.advice.tail_check
     assert (check.num_samples, check.outcome) == (1, "ok")
     assert check.num_non_finite == 4  # weights and biases of both layers
-    finding = rules(done)["tail.nan"]
+    finding = done.findings["tail.nan"]
     assert finding.severity == "error"
     assert "4 parameter tensors were not finite" in finding.message
     assert "drop_last=True" in finding.remedy
@@ -84,6 +82,5 @@ def test_a_dataset_without_a_length(ended):
     plan = "batchadvisor tails --samples N --batch-size 8 --iterable --batch-norm-values 36"
     assert plan in reason
     assert done.advice.tail_check.num_samples == 1
-    told = run(*plan.replace("N", "41", 1).split()[1:], "--json", folder=done.folder)
-    assert told.code == 0, told
+    told = run_well(*plan.replace("N", "41", 1).split()[1:], "--json", folder=done.folder)
     assert told.answer["layout"]["last"] == [1]

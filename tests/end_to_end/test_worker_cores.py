@@ -25,7 +25,7 @@ def test_a_mask_that_shrank_in_the_imports(bind, arguments, shares, tmp_path):
     assert done.code == 0, done
     cores = done.record.discovery.cores
     assert cores.num_workers == 2
-    found = {finding.rule: finding for finding in done.advice.findings}
+    found = done.findings
     assert ("workers.share_cores" in found) is shares, cores
     if shares:
         assert "2 data workers share 1 core" in found["workers.share_cores"].message

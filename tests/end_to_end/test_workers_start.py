@@ -35,7 +35,7 @@ def test_workers_that_each_epoch_starts_anew(keeps, tmp_path):
     primary = done.record.discovery.primary
     assert primary.persistent_workers is keeps
     assert primary.start_s >= 0.5
-    found = {finding.rule: finding for finding in done.advice.findings}
+    found = done.findings
     assert ("workers.start" in found) is not keeps
     if not keeps:
         assert found["workers.start"].remedy.startswith("one DataLoader for all epochs")

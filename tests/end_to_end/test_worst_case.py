@@ -2,52 +2,27 @@
 
 import pytest
 
-from .driver import SCRIPTS
-from .driver import run_preloaded as run
+from .driver import SCRIPTS, run_well
 
 pytestmark = pytest.mark.slow
 
-OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--max-batch", "64")
+OPTIONS = ("-q", "-o", "out", "--no-profile", "--goal", "memory")
 LONG = 401
 """Elements of a sample of the longest batches: 400 and its label."""
 
 
-def run_of(folder, *options):
-    return run("run", *OPTIONS, *options, SCRIPTS / "varying_lengths.py", folder=folder)
-
-
-def lengths(done):
-    """Those that reached the model, trial by trial: a size not asked for begins none."""
-    return [int(line.split()[1]) for line in done.log.splitlines() if line.startswith("length ")]
-
-
-@pytest.fixture(scope="module")
-def worst(tmp_path_factory):
-    return run_of(tmp_path_factory.mktemp("worst"), "--worst-case")
-
-
-@pytest.fixture(scope="module")
-def usual(tmp_path_factory):
-    return run_of(tmp_path_factory.mktemp("usual"))
-
-
-def test_every_trial_sees_the_longest(worst):
-    assert worst.code == 0, worst
-    assert worst.left == []
-    assert worst.record.goal.worst_case
-    trials = [trial for trial in worst.record.trials if trial.purpose == "search"]
+def test_every_trial_sees_the_longest(tmp_path):
+    words = ("--max-batch", "64", "--worst-case", SCRIPTS / "varying_lengths.py")
+    done = run_well("run", "--json", *OPTIONS, *words, folder=tmp_path)
+    assert done.record.goal.worst_case
+    trials = done.searched
     assert trials
     assert {trial.inputs.largest for trial in trials if trial.inputs is not None} == {LONG}
     # Two steps of a fit: both of the longest samples alone, forty of them, repeated.
-    assert lengths(worst).count(400) >= 2 * len(worst.record.trials)
-
-
-def test_it_is_said(worst):
-    (spread_finding,) = (
-        finding for finding in worst.advice.findings if finding.rule == "inputs.vary"
-    )
-    assert "longest samples" in spread_finding.message
-    assert spread_finding.severity == "info"
+    assert done.log.splitlines().count("length 400") >= 2 * len(done.record.trials)
+    finding = done.finding("inputs.vary")
+    assert finding.severity == "info"
+    assert "longest samples" in finding.message
 
 
 @pytest.mark.parametrize(
@@ -56,9 +31,8 @@ def test_it_is_said(worst):
 )
 def test_all_kinds_of_loaders(script, size, longest, tmp_path):
     """A batch sampler of the script's own, a budget of tokens, a stream."""
-    options = ("-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", str(size))
-    done = run("run", *options, "--worst-case", SCRIPTS / f"{script}.py", folder=tmp_path)
-    assert done.code == 0, done
+    words = ("--sizes", str(size), "--worst-case", SCRIPTS / f"{script}.py")
+    done = run_well("run", *OPTIONS, *words, folder=tmp_path)
     assert "--worst-case had no effect" not in done.stdout
     assert "worst_case" not in done.record.discovery.unavailable
     trial = next(trial for trial in done.record.trials if trial.batch_size == size)
@@ -72,10 +46,8 @@ def test_all_kinds_of_loaders(script, size, longest, tmp_path):
 
 
 def test_lengths_that_only_the_collate_function_knows_are_said(tmp_path):
-    options = ("-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "5")
-    script = SCRIPTS / "words_in_collate.py"
-    done = run("run", *options, "--worst-case", script, folder=tmp_path)
-    assert done.code == 0, done
+    words = ("--sizes", "5", "--worst-case", SCRIPTS / "words_in_collate.py")
+    done = run_well("run", *OPTIONS, *words, folder=tmp_path)
     said = " ".join(done.stdout.split())
     why = "a sample has no length before the collate function ran"
     assert said.count(why) == 1
@@ -83,22 +55,7 @@ def test_lengths_that_only_the_collate_function_knows_are_said(tmp_path):
     assert why in done.record.discovery.unavailable["worst_case"]
 
 
-def test_without_it_the_spread_is_a_warning(usual):
-    assert usual.code == 0, usual
-    assert usual.left == []
-    seen = [trial.inputs for trial in usual.record.trials if trial.inputs is not None]
-    assert seen
-    assert min(inputs.smallest for inputs in seen) < 30
-    (spread_finding,) = (
-        finding for finding in usual.advice.findings if finding.rule == "inputs.vary"
-    )
-    assert spread_finding.severity == "warning"
-    assert "--worst-case" in spread_finding.remedy
-
-
 def test_inputs_of_one_length_are_not_mentioned(styled):
-    record = styled("plain").record
-    assert {trial.inputs for trial in record.trials} == {None}
-    assert not [
-        finding for finding in styled("plain").advice.findings if finding.rule == "inputs.vary"
-    ]
+    result = styled("plain")
+    assert {trial.inputs for trial in result.record.trials} == {None}
+    assert "inputs.vary" not in result.findings

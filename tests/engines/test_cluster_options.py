@@ -67,11 +67,8 @@ def test_without_the_engine(no_slurm):
 
 
 def test_started_by_a_launcher(no_slurm, monkeypatch):
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("MASTER_PORT", "1")
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0")):
+        monkeypatch.setenv(name, value)
     assert "Start it once" in refused(*ENGINE, no_slurm)
 
 
@@ -82,28 +79,27 @@ def test_names_of_slices_are_short(no_slurm, monkeypatch):
     assert names == ["a100", "1g-20gb", "gpu", "a100-2"]
 
 
-def on_gpu(record, name, gib):
-    """The record as if that GPU had made it."""
-    device = msgspec.structs.replace(
-        record.device, kind="cuda", name=name, total_bytes=gib << 30, capacity_bytes=gib << 30
-    )
-    return msgspec.structs.replace(record, device=device)
-
-
-def test_one_line_for_the_log_of_a_job():
+@pytest.mark.parametrize(
+    ("gpu", "gib", "fits"),
+    [
+        (None, 0, None),
+        ("NVIDIA H100 80GB HBM3", 79, "; fits 1g.10gb (memory alone"),
+        ("NVIDIA A100-SXM4-40GB", 39, "; fits 1g.5gb ("),
+        ("Tesla T4", 14, None),
+        ("NVIDIA A100-SXM4-80GB MIG 2g.20gb", 19, None),
+    ],
+)
+def test_one_line_for_the_log_of_a_job(gpu, gib, fits):
+    """As if that GPU had made the record of a CPU."""
     record = read_record(RECORD)
-    advice = advise(record)
-    plain = answer_line(record, advice)
-    assert plain.startswith(f"batchadvisor: {advice.headline}")
-    assert "fits" not in plain
-    sliced = answer_line(on_gpu(record, "NVIDIA H100 80GB HBM3", 79), advice)
-    assert "; fits 1g.10gb (memory alone" in sliced
-    small = on_gpu(record, "NVIDIA A100-SXM4-40GB", 39)
-    assert "; fits 1g.5gb (" in answer_line(small, advice)
-    assert "fits" not in answer_line(on_gpu(record, "Tesla T4", 14), advice)
-    assert "fits" not in answer_line(
-        on_gpu(record, "NVIDIA A100-SXM4-80GB MIG 2g.20gb", 19), advice
-    )
+    if gpu is not None:
+        of_gpu = {"kind": "cuda", "name": gpu, "total_bytes": gib << 30}
+        device = msgspec.structs.replace(record.device, **of_gpu, capacity_bytes=gib << 30)
+        record = msgspec.structs.replace(record, device=device)
+    advice = advise(read_record(RECORD))
+    line = answer_line(record, advice)
+    assert line.startswith(f"batchadvisor: {advice.headline}")
+    assert "fits" not in line if fits is None else fits in line
 
 
 def test_the_line_of_a_stored_record():

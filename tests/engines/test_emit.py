@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import yaml
 from batchadvisor.features.plan.engines.kubernetes import Probes, manifests
 from batchadvisor.features.plan.engines.names import slugs
 from click.testing import CliRunner
@@ -85,27 +84,23 @@ def test_the_command_is_one_that_run_takes(tmp_path):
 
 
 def test_json_is_the_same():
-    text = emit("jobset", "train.py")
-    data = emit("jobset", "train.py", "--json")
-    whole = json.loads(data.stdout)
+    whole = json.loads(emit("jobset", "train.py", "--json").stdout)
     assert (whole["apiVersion"], whole["kind"]) == ("v1", "List")
-    assert whole["items"] == objects(text.stdout)
+    assert whole["items"] == objects(emit("jobset", "train.py").stdout)
 
 
-def test_next_steps_name_the_folders(tmp_path):
-    done = emit("k8s", "train.py", "--namespace", "ml", "-o", "jobs.yaml", folder=tmp_path)
+def test_next_steps_name_the_folders_and_no_file_is_overwritten(tmp_path):
+    words = ("k8s", "train.py", "--namespace", "ml", "-o", "jobs.yaml")
+    done = emit(*words, folder=tmp_path)
     assert done.returncode == 0
     assert "kubectl apply -n ml -f jobs.yaml" in done.stdout
-    items = yaml.safe_load_all((tmp_path / "jobs.yaml").read_text())
-    found = pods("k8s", [item for item in items if item])
-    for pod in found.values():
+    for pod in pods("k8s", objects((tmp_path / "jobs.yaml").read_text())).values():
         folder = pod["containers"][0]["command"][3].removeprefix("/records/")
         assert folder in done.stdout
-    again = emit("k8s", "train.py", "-o", "jobs.yaml", folder=tmp_path)
+    again = emit(*words, folder=tmp_path)
     assert again.returncode == 2
     assert "--force" in again.stderr
-    forced = emit("k8s", "train.py", "-o", "jobs.yaml", "--force", folder=tmp_path)
-    assert forced.returncode == 0
+    assert emit(*words, "--force", folder=tmp_path).returncode == 0
 
 
 REFUSED = {
@@ -121,6 +116,8 @@ REFUSED = {
     "a name in capitals": (("k8s", "train.py", "--name", "Probe"), "lower-case"),
     "a name too long": (("k8s", "train.py", "--name", "a" * 24), "at most 23"),
     "a name of a folder": (("k8s", "train.py", "--claim", "a/b"), "--claim"),
+    "a label that is none": (("k8s", "--gpu-product", "T 4", "train.py"), "kubectl get nodes"),
+    "a type twice": (("k8s", "--gpu-product", TYPES[0], "train.py"), "twice"),
     "a size that is none": (("k8s", "train.py", "--storage", "much"), "1Gi"),
 }
 
@@ -132,15 +129,6 @@ def test_refused(case):
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("types", "said"), [(("T 4",), "kubectl get nodes"), (("T4", "T4"), "twice")]
-)
-def test_types_refused(types, said):
-    done = emit("k8s", "train.py", types=types)
-    assert done.returncode == 2
-    assert said in done.stderr
 
 
 def test_names_have_room_for_what_is_added():

@@ -37,6 +37,5 @@ def test_torchrun_over_two_nodes(tmp_path):
     first, second = [node.finish() for node in nodes]
     assert (first.code, second.code) == (0, 0), (first, second)
     assert first.record.distribution.world_size == 2
-    searched = [trial for trial in first.record.trials if trial.purpose == "search"]
-    assert [trial.outcome for trial in searched] == ["ok"]
+    assert [trial.outcome for trial in first.searched] == ["ok"]
     assert second.stdout == ""

@@ -97,15 +97,16 @@ def errors(outcome):
 
 def test_what_never_comes_is_left_out_and_the_others_stay(probed):
     engine = Scripted()
-    outcome = probed("good", "never", "refused", "half", "nothing", engine=engine)
-    assert list(outcome.answers) == ["good"]
+    outcome = probed("good", "never", "refused", "half", "nothing", "endless", engine=engine)
+    assert list(outcome.answers) == ["good", "endless"]
     said = errors(outcome)
+    assert "what was measured is kept" in said["endless"]
     assert said["good"] == ""
     assert said["never"] == "no node came within --time-limit 300 ms (job 7, Resources)"
     assert said["refused"] == "the queue refuses it. Ask for less."
     assert "is not a record: Input data was truncated" in said["half"]
     assert said["nothing"] == "Error: no module torch. Install it."
-    assert engine.cancelled == ["never"]
+    assert engine.cancelled == ["never", "endless"]
     assert engine.closed
     text = cluster_answer(outcome, width=200, color=False, as_json=False)
     for name in ("never", "refused", "half", "nothing"):
@@ -124,12 +125,6 @@ def test_the_next_command_puts_the_records_together(probed):
     answer = CliRunner().invoke(cli, words)
     assert answer.exit_code == 0, answer
     assert "good-a100" in answer.output
-
-
-def test_what_does_not_end_keeps_what_it_measured(probed):
-    outcome = probed("good", "endless")
-    assert list(outcome.answers) == ["good", "endless"]
-    assert "what was measured is kept" in errors(outcome)["endless"]
 
 
 def test_nothing_at_all_is_one_error(probed):
