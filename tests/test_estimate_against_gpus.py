@@ -75,6 +75,15 @@ class TestJudgement:
         assert page.distance(judged(500, 700, 512, None)) is None
         assert page.width(judged(90, 110)) == pytest.approx(0.2)
 
+    def test_a_range_with_no_size_of_the_bracket_contradicts_it(self, page):
+        ranges = ((200, 210), (250, 257), (256, 260), (150, 191), (150, 192))
+        assert [page.contradicts(judged(*ends)) for ends in ranges] == [
+            *(False, False, True, True, False)
+        ]
+        # Published sizes are 1.41 apart on average: a range that wide always holds one.
+        assert page.chance(judged(100, 101)) == pytest.approx(0.029, abs=0.001)
+        assert page.chance(judged(100, 150)) == 1
+
 
 class TestRows:
     def test_bytes_are_those_that_the_row_gives(self, bench):

@@ -110,6 +110,7 @@ OF_NOTHING = {
     "too large": of(trial_of(8, 0.1, peak=79 * GIB)),
     "never delivered": of(trial_of(8, 0.1), discovery=discovery_of(num_samples=4)),
     "never timed": of(*(trial_of(size, peak=size * GIB) for size in (8, 64))),
+    "too early": of(trial_of(8, peak=8 * GIB), stop_reason="the budget is spent"),
     "out of memory": of(failure_of(8), failure_of(2)),
     "failed": of(failure_of(8, "exception")),
     "nothing ran": of(),

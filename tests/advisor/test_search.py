@@ -251,3 +251,23 @@ class TestFailures:
     def test_interrupted_trials_are_no_failures(self):
         trials = numbered(trial_of(1, 0.1, peak=GIB), failure_of(8, "interrupted"))
         assert next_trial(record_of(trials, state="interrupted")).batch_size == 8
+
+
+class TestDoubted:
+    OWN = trial_of(8, 0.1, doubts=("other programs used the machine",))
+
+    @staticmethod
+    def following(*trials):
+        measurements = Measurements.of(record_of(numbered(*trials)))
+        return next_size(measurements, Budget(measurements))
+
+    def test_a_second_size_comes_before_the_first_is_timed_again(self):
+        assert self.following(self.OWN).batch_size == 32
+
+    def test_then_the_first_is_timed_again_once(self):
+        larger = trial_of(32, 0.2)
+        request = self.following(self.OWN, larger)
+        assert request.batch_size == 8
+        assert request.reason.startswith("timed again")
+        again = self.following(self.OWN, larger, self.OWN)
+        assert isinstance(again, str) or again.batch_size != 8 or again.kind == "turns"

@@ -101,7 +101,9 @@ class TestAgainstTorch:
     )
     def test_the_same_step(self, model, shape):
         step = trained(model, torch.randn(shape, requires_grad=True))
-        assert counted(step).model == by_torch(step) > 0
+        flops = counted(step)
+        assert flops.model == by_torch(step) > 0
+        assert flops.convolutions == (flops.model if isinstance(model, nn.Conv2d) else 0)
 
     def test_what_checkpointing_makes_again_is_apart(self):
         x = torch.randn(2, 6, 32, requires_grad=True)
@@ -195,8 +197,12 @@ class TestCountedStep:
         return step.flops, step.why_not
 
     def test_shares_what_several_steps_did(self):
-        flops = StepFlops(forward=20, backward=40, products=10, by_dtype={"float32": 60})
-        half = StepFlops(forward=10, backward=20, products=5, by_dtype={"float32": 30})
+        flops = StepFlops(
+            forward=20, backward=40, products=10, convolutions=8, by_dtype={"float32": 60}
+        )
+        half = StepFlops(
+            forward=10, backward=20, products=5, convolutions=4, by_dtype={"float32": 30}
+        )
         assert self.made(Planted(flops), parts=2)[0] == half
 
     @pytest.mark.parametrize(

@@ -1,13 +1,21 @@
 """`--try`: what is wrong with it is said before anything is measured."""
 
+from pathlib import Path
+
+import msgspec
 import pytest
+from batchadvisor.advisor.advise import advise
 from batchadvisor.cli.run import run
 from batchadvisor.errors import UsageError
+from batchadvisor.features.remedies.added import offered
 from batchadvisor.features.remedies.catalogue import PLAUSIBLE, REMEDY_NAMES, plausible
 from batchadvisor.features.remedies.command import check
 from batchadvisor.features.remedies.trying import names_of
+from batchadvisor.records import StepFlops
 from batchadvisor.session.setup.options import RunOptions
 from click.testing import CliRunner
+
+from ..on_paper import record_of, trial_of
 
 
 def options(**changes):
@@ -27,7 +35,21 @@ class TestNames:
 
     def test_verdicts_name_remedies_that_there_are(self):
         assert {name for names in PLAUSIBLE.values() for name in names} <= set(REMEDY_NAMES)
-        assert plausible("cannot tell") == ""
+        assert plausible("cannot tell", convolves=True) == ""
+
+    @pytest.mark.parametrize(
+        ("convolutions", "names"),
+        [(0, "amp,compile"), (5, "amp,compile,channels_last"), (None, "amp,compile,channels_last")],
+    )
+    def test_a_layout_of_pictures_is_offered_where_something_convolves(self, convolutions, names):
+        """An older record does not tell."""
+        flops = StepFlops(forward=10, backward=20, convolutions=convolutions)
+        command = ("batchadvisor", "run", "train.py")
+        record = record_of([trial_of(8, 0.1, flops=flops)], state="finished", command=command)
+        advice = advise(record)
+        full = msgspec.structs.replace(advice.verdict, limit="saturated")
+        advice = msgspec.structs.replace(advice, verdict=full)
+        assert offered(record, advice, Path("no such folder")) == names
 
 
 class TestRefused:

@@ -41,6 +41,19 @@ def test_it_keeps_the_goal_and_the_door(typed, script, said):
     assert following(record) == f"batchadvisor run --resume out {said}"
 
 
+def test_without_a_timed_step_there_is_no_answer_yet_and_more_time_helps():
+    long = discovery_of(native_step_s=18.0)
+    early = record_of([trial_of(8, peak=1)], discovery=long, stop_reason=BUDGET_SPENT)
+    advice = advise(early)
+    assert (advice.recommended, advice.standing) == (None, "not compared")
+    assert advice.headline.startswith("No answer yet")
+    assert "18" in advice.reason
+    assert "--resume out" in following(early)
+    assert "--budget" in following(early)
+    other = advise(early, Goal(kind="throughput"))  # the record was made for another question
+    assert other.headline == "No batch size can be recommended."
+
+
 @pytest.mark.parametrize(
     ("launcher", "typed", "said"),
     [
