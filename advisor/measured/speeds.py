@@ -34,6 +34,9 @@ SWEEPS = 10
 CLEAN = 4
 """Undisturbed readings of a size that make its disturbed ones unnecessary: with fewer, one that is
 far off would not stand out."""
+FEW = 3
+"""Readings in turn beside others of which fewer tell nothing: in one round a neighbour may have met
+one size alone."""
 LEAST_TIME_SHARE = 0.01
 """No step would have taken less than this share of its time."""
 ALONE = 0.1
@@ -311,12 +314,18 @@ def _speeds(
 
 
 def readings_of(trials: Sequence[Trial]) -> list[Reading]:
-    """Takes the readings of trials; of a size with enough undisturbed ones only these."""
+    """Takes the readings of trials; of a size with enough undisturbed ones only these.
+
+    Of a size with too few that were disturbed it takes none of these.
+    """
     windows = [reading for trial in trials for reading in _window(trial)]
     by_size = {trial.batch_size: trial for trial in trials if trial.kind == "timed"}
     turns = [reading for trial in trials for reading in _in_turn(trial, by_size)]
     clean = Counter(each.size for each in turns if each.clean)
-    turns = [each for each in turns if each.clean or clean[each.size] < CLEAN]
+    num = Counter(each.size for each in turns)
+    turns = [
+        each for each in turns if each.clean or (clean[each.size] < CLEAN and num[each.size] >= FEW)
+    ]
     calm = {each.size for each in (*windows, *turns) if each.clean}
     return [*(each for each in windows if each.clean or each.size not in calm), *turns]
 

@@ -10,6 +10,8 @@ FIELD = 0.5
 """Sizes from this share of the best throughput on are compared."""
 COMPARISON_SHARE = 0.1
 """One comparison may cost this share of the budget."""
+ONLY_COMPARISON_SHARE = 0.5
+"""One that alone can tell may cost this share: windows that only ever ran beside others do not."""
 MIN_ROUNDS = 4
 TURN_WARMUP_STEPS = 1
 """The first step after another size finds memory of another shape."""
@@ -38,7 +40,8 @@ def field(measurements: Measurements) -> dict[int, float]:
     }
     floor = FIELD * max(map(throughput, measured.values()), default=0.0)
     warmup = warmup_steps(measurements)
-    most_s = COMPARISON_SHARE * measurements.goal.budget_s / 2 / MIN_ROUNDS / (1 + warmup)
+    most_s = comparison_share(measurements) * measurements.goal.budget_s / 2 / MIN_ROUNDS
+    most_s /= 1 + warmup
     return {
         size: script.pool * trial.step_s.median
         for size, trial in measured.items()
@@ -46,6 +49,18 @@ def field(measurements: Measurements) -> dict[int, float]:
         and (throughput(trial) >= floor or size == measurements.own_size)
         and script.pool * trial.step_s.median <= most_s
     }
+
+
+def comparison_share(measurements: Measurements) -> float:
+    """The share of the budget that one comparison may cost."""
+    return ONLY_COMPARISON_SHARE if only_turns_tell(measurements) else COMPARISON_SHARE
+
+
+def only_turns_tell(measurements: Measurements) -> bool:
+    """Whether two sizes or more were timed, each only beside others, and none took turns yet."""
+    trials = measurements.searched_trials
+    several = len({trial.batch_size for trial in trials}) > 1
+    return several and all(trial.contended for trial in trials) and not measurements.search_turns
 
 
 def warmup_steps(measurements: Measurements) -> int:

@@ -12,7 +12,7 @@ from ...records.request import USUAL_TIMED_STEPS
 from ..measured.laws import fit_time
 from ..measured.measurements import Measurements
 from ..measured.once import once
-from ..measured.turn_sizes import MIN_ROUNDS
+from ..measured.turn_sizes import MIN_ROUNDS, only_turns_tell
 
 TIMED_STEPS = 14
 """Steps of a timed trial, warm-up included, as a rule."""
@@ -106,6 +106,7 @@ class Budget:
             if trial.step_s is not None
         }
         self._law = fit_time(self._times)
+        self._is_undecided = only_turns_tell(measurements)
         self.left_s = goal.budget_s - spent_s
         self.last_s = end_s(goal.budget_s) - spent_s
         """Seconds until everything ends, the confirmation too."""
@@ -175,8 +176,9 @@ class Budget:
         """Seconds kept back for confirming what was found: the two best sizes so far.
 
         None while a single size was timed, which nothing can confirm: a second one comes first.
+        None either before a comparison without which nothing tells two sizes apart.
         """
-        if not self._times or self._script.first_size is None:
+        if self._is_undecided or not self._times or self._script.first_size is None:
             return 0.0
         if len(self._times) == 1 and self._goal.kind != "memory":
             return 0.0

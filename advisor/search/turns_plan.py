@@ -16,7 +16,7 @@ import msgspec
 from ...records import Purpose, Spread, TrialRequest, TurnsPlan
 from ...spread import CONFIDENCE
 from ..measured.measurements import Measurements
-from ..measured.turn_sizes import COMPARISON_SHARE, MIN_ROUNDS, field, warmup_steps
+from ..measured.turn_sizes import MIN_ROUNDS, comparison_share, field, warmup_steps
 from .cost import turns_s
 
 ROUNDS = 6
@@ -114,7 +114,8 @@ def comparison(
         ),
         num_warmup_steps=warmup_steps(measurements),
     )
-    most = int(COMPARISON_SHARE * measurements.goal.budget_s / turns_s(plan, steps.__getitem__))
+    most_s = comparison_share(measurements) * measurements.goal.budget_s
+    most = int(most_s / turns_s(plan, steps.__getitem__))
     wanted = ROUNDS_OF_LENGTHS if measurements.rated_by_tokens else ROUNDS
     rounds = max(MIN_ROUNDS, min(wanted, most))
     return TrialRequest(
