@@ -182,7 +182,9 @@ class TestThePage:
         outside = [row for row in page.ran(data) if not page.inside(row)]
         text = page.page(data, RAW.name)
         for row in outside:
-            assert f"{row['model']}, {row['layout'].replace('_', ' ')}: {row['low']} to" in text
+            at = f" at {row['size']}" if page.low_fails(row) else ""
+            layout = row["layout"].replace("_", " ")
+            assert f"{row['model']}{at}, {layout}: {row['low']} to" in text
 
     def test_a_state_of_the_code_tells_whether_it_changed(self, bench, monkeypatch, tmp_path):
         for name in bench.JUDGED:

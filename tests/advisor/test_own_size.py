@@ -10,7 +10,9 @@ from batchadvisor.advisor.choose.finalists import disagreement
 from batchadvisor.advisor.choose.own_size import against_own, standing
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.speeds import OF_A_CPU, speeds_of
-from batchadvisor.records import Goal, NormLayers, StepQuality, Turns
+from batchadvisor.advisor.search.cost import Budget
+from batchadvisor.advisor.search.knee_search import next_size
+from batchadvisor.records import Goal, NormLayers, StepQuality, TrialRequest, Turns
 
 from ..on_paper import CPU, discovery_of, failure_of, numbered, record_of, trial_of
 from .contended import session_of
@@ -51,6 +53,36 @@ class TestContention:
         turns = trial_of(32, kind="turns", turns=in_turn(lost_by_8, lost_by_32))
         run = record(timed(8, 0.02, CONTENDED), timed(32, 0.03, CONTENDED), turns)
         assert standing(Measurements.of(run), 32) == said
+
+    @pytest.mark.parametrize(
+        ("rounds", "lost", "said"),
+        [(2, 0.2, "too noisy"), (3, 0.2, "better"), (2, 0.0, "better")],
+    )
+    def test_very_few_turns_beside_others_tell_nothing(self, rounds, lost, said):
+        """A neighbour may have met one size alone; without neighbours it cannot."""
+        turns = trial_of(32, kind="turns", turns=in_turn(lost, lost, rounds=rounds))
+        run = record(timed(8, 0.02, CONTENDED), timed(32, 0.03, CONTENDED), turns)
+        assert standing(Measurements.of(run), 32) == said
+
+    @pytest.mark.parametrize(
+        ("own", "other", "step_s", "takes_turns"),
+        [
+            (CONTENDED, CONTENDED, 0.8, True),
+            (CONTENDED, CONTENDED, 3.0, False),  # four rounds would take most of the budget
+            (CLEAN, CONTENDED, 0.8, False),
+            (CLEAN, CLEAN, 0.2, True),
+        ],
+    )
+    def test_what_only_ran_beside_others_takes_turns_whatever_it_costs(
+        self, own, other, step_s, takes_turns
+    ):
+        run = record(timed(8, step_s, own), timed(32, step_s, other), goal=Goal(budget_s=60))
+        measurements = Measurements.of(run)
+        request = next_size(measurements, Budget(measurements))
+        turns = isinstance(request, TrialRequest) and request.turns is not None
+        assert turns is takes_turns
+        if turns and own is CONTENDED:
+            assert Budget(measurements).reserve_s() == 0
 
     def test_enough_clean_rounds_decide(self):
         both = in_turn(0.0, 0.0, rounds=4), in_turn(0.7, 0.1, rounds=8)

@@ -43,7 +43,9 @@ class TestNames:
     )
     def test_a_layout_of_pictures_is_offered_where_something_convolves(self, convolutions, names):
         """An older record does not tell."""
-        flops = StepFlops(forward=10, backward=20, convolutions=convolutions)
+        flops = StepFlops(
+            forward=10, backward=20, convolutions=convolutions, by_dtype={"float32": 30}
+        )
         command = ("batchadvisor", "run", "train.py")
         record = record_of([trial_of(8, 0.1, flops=flops)], state="finished", command=command)
         advice = advise(record)
