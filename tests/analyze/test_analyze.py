@@ -12,9 +12,10 @@ import pytest
 from batchadvisor.cli import cli
 from batchadvisor.errors import UsageError
 from batchadvisor.records import Analysis
-from batchadvisor.session.analyze import analysis_json, analyze
+from batchadvisor.session.analyze import analyze
 from click.testing import CliRunner
 
+from .faults import without_steps
 from .traces import event, kernel, launch, rank_of, save, step, training
 
 
@@ -25,6 +26,11 @@ def run(*arguments):
     data = CliRunner().invoke(cli, ["analyze", "--json", *listed], catch_exceptions=False)
     assert shown.exit_code == data.exit_code == 0
     return shown.output, msgspec.json.decode(data.output, type=Analysis)
+
+
+def on_two_devices():
+    other = [kernel(100.0 * n + 8, 20, n + 1, name="other", device=1) for n in range(3)]
+    return [*training(), *other]
 
 
 class TestOne:
@@ -42,10 +48,15 @@ class TestOne:
         assert analysis.verdict is None
         assert "one trace alone" in analysis.unavailable["collectives"]
 
-    def test_steps_and_kernels(self, tmp_path):
-        path = save(tmp_path / "busy.json.gz", [])
+    @pytest.mark.parametrize("width", [40, 200])
+    def test_steps_and_kernels(self, width, tmp_path, monkeypatch):
+        monkeypatch.setenv("COLUMNS", str(width))
+        path = tmp_path / "busy.json.gz"
         path.write_bytes(gzip.compress(json.dumps({"traceEvents": training()}).encode()))
         text, _ = run("--steps", "--kernels", 1, path)
+        longest = max(len(line) for line in text.splitlines() if not line.startswith("Next: "))
+        assert 30 < longest <= width
+        assert (longest > 100) == (width > 100)
         assert "Steps of busy" in text
         assert "Kernels of busy" in text
         assert f"Next: batchadvisor view {tmp_path}" in text
@@ -56,18 +67,6 @@ class TestOne:
         path = save(tmp_path / "many.json", events)
         assert len(analyze([path]).traces[0].profile.kernels) == 10
         assert len(analyze([path], num_kernels=3).traces[0].profile.kernels) == 3
-
-    def test_json_is_what_the_record_says(self, tmp_path):
-        analysis = analyze([save(tmp_path / "t.json", training())])
-        assert msgspec.json.decode(analysis_json(analysis), type=Analysis) == analysis
-
-    @pytest.mark.parametrize("width", [40, 60, 80, 200])
-    def test_no_line_is_too_long(self, width, tmp_path, monkeypatch):
-        monkeypatch.setenv("COLUMNS", str(width))
-        path = save(tmp_path / ("long name " * 12 + ".json"), training())
-        text, _ = run("--steps", "--kernels", 5, path)
-        lines = [line for line in text.splitlines() if not line.startswith("Next: ")]
-        assert max(map(len, lines)) <= width
 
 
 class TestOdd:
@@ -82,7 +81,7 @@ class TestOdd:
         assert "CPU operators of cpu" in text
 
     def test_without_steps(self, tmp_path):
-        events = [entry for entry in training() if "ProfilerStep" not in entry["name"]]
+        events = without_steps(training())
         text, analysis = run("--steps", save(tmp_path / "t.json", events))
         assert analysis.traces[0].window_source == "GPU span"
         assert analysis.traces[0].verdict.confidence == "estimate"
@@ -90,16 +89,23 @@ class TestOdd:
         assert "Steps of" not in text
 
     def test_without_steps_start_up_promises_nothing(self, tmp_path):
-        """A GPU that waits for the host while a job starts is no reason for a larger batch."""
-        events = [entry for entry in training(kernel_us=10) if "ProfilerStep" not in entry["name"]]
-        (report,) = analyze([save(tmp_path / "t.json", events)]).traces
-        assert report.verdict.limit == "host"
-        assert (report.verdict.larger_batch, report.verdict.gain_at_most) == ("unknown", None)
-        assert "of the window the GPU waits" in report.verdict.message
+        """A GPU that waits for the host while a job starts is no reason for a larger batch.
+
+        Profiled with activities=[CUDA], a wait for the loader looks like a late launch as well.
+        """
+        events = without_steps(training(kernel_us=10))
+        text, analysis = run(save(tmp_path / "t.json", events))
+        verdict = analysis.traces[0].verdict
+        assert verdict.limit == "host"
+        assert (verdict.larger_batch, verdict.gain_at_most) == ("unknown", None)
+        assert "of the window the GPU waits" in verdict.message
+        assert "or for the DataLoader" in verdict.message
+        lines = text.splitlines()
+        (place,) = (n for n, line in enumerate(lines) if line.startswith("  trace "))
+        assert lines[place + 1][: lines[place].index("input") + 5].split()[-1] == "-"
 
     def test_where_the_time_went(self, tmp_path):
-        path = save(tmp_path / "t.json", training())
-        text, analysis = run("--steps", path)
+        text, analysis = run(save(tmp_path / "t.json", training()))
         (report,) = analysis.traces
         assert report.breakdown.compute_s == pytest.approx(90e-6)
         parts = [getattr(report.breakdown, field) for field in report.breakdown.__struct_fields__]
@@ -112,36 +118,14 @@ class TestOdd:
         assert len(analysis.traces[0].steps) == 1
         assert "the trace has one step" in text
 
-    def test_two_devices(self, tmp_path):
-        events = training() + [
-            entry for entry in training(device=1, kernel_us=20) if entry["cat"] == "kernel"
-        ]
-        text, analysis = run(save(tmp_path / "t.json", events))
+    def test_each_of_two_devices_has_its_own_row_and_kernels(self, tmp_path):
+        text, analysis = run(save(tmp_path / "t.json", on_two_devices()))
         assert [trace.device for trace in analysis.traces] == [0, 1]
         assert analysis.traces[0].profile.busy_pct > analysis.traces[1].profile.busy_pct
-        assert "t GPU 1" in text
-        assert "2 GPUs worked in this trace" in text
-
-    def test_each_device_has_its_own_kernels(self, tmp_path):
-        events = training() + [
-            kernel(100.0 * n + 8, 20, n + 1, name="other", device=1) for n in range(3)
-        ]
-        analysis = analyze([save(tmp_path / "t.json", events)])
         names = [[row.name for row in trace.profile.kernels] for trace in analysis.traces]
         assert names == [["compute"], ["other"]]
-
-    def test_without_host_activity_the_loader_is_not_known(self, tmp_path):
-        """Profiled with activities=[CUDA]: a wait for the loader looks like a late launch."""
-        events = [entry for entry in training(kernel_us=20) if "ProfilerStep" not in entry["name"]]
-        text, analysis = run(save(tmp_path / "t.json", events))
-        (report,) = analysis.traces
-        assert report.verdict.limit == "host"
-        assert report.verdict.larger_batch == "unknown"
-        assert report.verdict.gain_at_most is None
-        assert "or for the DataLoader" in report.verdict.message
-        lines = text.splitlines()
-        (place,) = (n for n, line in enumerate(lines) if line.startswith("  trace "))
-        assert lines[place + 1][: lines[place].index("input") + 5].split()[-1] == "-"
+        assert "t GPU 1" in text
+        assert "2 GPUs worked in this trace" in text
 
     def test_grids_that_are_not_known_allow_no_bound(self, tmp_path):
         events = training()
@@ -194,13 +178,6 @@ class TestOdd:
         assert "more of the step inside CUDA graphs" in remedy
         assert "reduce-overhead" not in remedy
 
-    def test_a_damaged_trace_says_so(self, tmp_path):
-        path = tmp_path / "cut.json"
-        path.write_text(json.dumps({"traceEvents": training()})[:-150])
-        text, analysis = run(path)
-        assert "damaged" in text
-        assert analysis.traces[0].profile.losses
-
 
 class TestSeveral:
     def test_a_folder_is_searched(self, tmp_path):
@@ -252,20 +229,15 @@ class TestSeveral:
 
     def test_gpus_of_a_rank_are_not_counted_as_ranks(self, tmp_path):
         for rank in range(2):
-            events = training() + [
-                entry for entry in training(device=1, kernel_us=20) if entry["cat"] == "kernel"
-            ]
-            document = {"traceEvents": events, "distributedInfo": {"rank": rank, "world_size": 2}}
+            own = {"rank": rank, "world_size": 2}
+            document = {"traceEvents": on_two_devices(), "distributedInfo": own}
             save(tmp_path / f"rank{rank}.json", document)
         analysis = analyze([tmp_path])
         assert "2 of 4 GPUs" in analysis.verdict.message
 
     @pytest.mark.parametrize(
         ("first", "second", "reason"),
-        [
-            ((0, 2), (0, 2), "same rank"),
-            ((0, 2), (1, 4), "different numbers of ranks"),
-        ],
+        [((0, 2), (0, 2), "same rank"), ((0, 2), (1, 4), "different numbers of ranks")],
     )
     def test_no_common_job(self, first, second, reason, tmp_path):
         for name, (rank, size) in {"a": first, "b": second}.items():
@@ -303,18 +275,19 @@ class TestWrongUse:
         with pytest.raises(UsageError, match=r"bad\.txt"):
             analyze([good, bad])
 
-    def test_a_folder_without_traces(self, tmp_path):
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("", r"no trace of torch\.profiler is in there"),
+            ("nowhere.json", r"nowhere\.json"),
+            ("x" * 300 + ".json", "cannot be read"),
+        ],
+        ids=["a folder without any", "nothing there", "a name too long"],
+    )
+    def test_no_trace(self, name, message, tmp_path):
         (tmp_path / "record.json").write_text("{}")
-        with pytest.raises(UsageError, match=r"no trace of torch\.profiler is in there"):
-            analyze([tmp_path])
-
-    def test_nothing_there(self, tmp_path):
-        with pytest.raises(UsageError, match="nowhere"):
-            analyze([tmp_path / "nowhere.json"])
-
-    def test_a_name_that_is_too_long(self, tmp_path):
-        with pytest.raises(UsageError, match="cannot be read"):
-            analyze([tmp_path / ("x" * 300 + ".json")])
+        with pytest.raises(UsageError, match=message):
+            analyze([tmp_path / name])
 
     def test_a_folder_that_may_not_be_entered(self, tmp_path, monkeypatch):
         def refused(self):

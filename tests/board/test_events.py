@@ -9,6 +9,8 @@ from batchadvisor.reports.builder.sizes.rows import size_rows
 from batchadvisor.session.recording.event_files import EventStore, write_run_events
 from batchadvisor.session.recording.store import read_record
 from batchadvisor.units import GIB
+from msgspec.structs import replace
+from tensorboard.plugins.hparams import api_pb2, metadata
 
 from ..reports import samples
 from . import zoo
@@ -56,7 +58,7 @@ class TestSizes:
         names = {path.name for path in (folder / "traces").iterdir() if path.is_dir()}
         assert names == {f"batch_size={row.batch_size:04d}" for row in rows}
         for row in rows:
-            by_tag, _ = read(folder / "traces" / f"batch_size={row.batch_size:04d}")
+            by_tag, events = read(folder / "traces" / f"batch_size={row.batch_size:04d}")
             expected = {
                 "sweep/samples per second": row.samples_per_s.median,
                 "sweep/step time (ms)": 1e3 * row.step_s.median,
@@ -68,12 +70,11 @@ class TestSizes:
                 assert step == row.batch_size
                 assert shown == pytest.approx(value, rel=1e-6), tag
             assert "sweep/GPU busy (%)" not in by_tag, "no value, no point"
-
-    def test_the_sweep_is_one_curve(self, run):
-        folder, record, advice = run
-        by_tag, _ = read(folder / "traces")
-        steps = [step for step, _ in by_tag["sweep/samples per second"]]
-        assert steps == sorted(row.batch_size for row in size_rows(record, advice))
+            data = events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
+            start = metadata.parse_session_start_info_plugin_data(data)
+            assert start.hparams["batch_size"].number_value == row.batch_size
+            assert start.hparams["note"].string_value == ", ".join(row.marks)
+            assert start.hparams["outcome"].string_value == "ok"
 
     def test_steps_are_thinned(self, run):
         folder, record, advice = run
@@ -83,34 +84,23 @@ class TestSizes:
         assert [step for step, _ in points] == list(range(0, 2500, 3))
         assert all(value == pytest.approx(step, rel=1e-5) for step, value in points)
 
-
-class TestText:
-    def test_it_is_the_report(self, run):
-        folder, _, advice = run
+    def test_the_folder_above_has_one_curve_and_the_report(self, run):
+        folder, record, advice = run
         by_tag, events = read(folder / "traces")
+        steps = [step for step, _ in by_tag["sweep/samples per second"]]
+        assert steps == sorted(row.batch_size for row in size_rows(record, advice))
         text = by_tag["advice"][0][1].decode()
         assert f"Use batch size {advice.recommended.batch_size}" in text
         assert "Ignore outliers" in text
         assert not text.startswith("<!--")
         assert events.SummaryMetadata("advice").plugin_data.plugin_name == "text"
+        data = events.SummaryMetadata(metadata.EXPERIMENT_TAG).plugin_data.content
+        experiment = metadata.parse_experiment_plugin_data(data)
+        tags = [metric.name.tag for metric in experiment.metric_infos]
+        assert "sweep/samples per second" in tags
+        assert "sweep/GPU busy (%)" not in tags
 
-
-class TestHParams:
-    def test_a_row_for_each_size(self, run):
-        from tensorboard.plugins.hparams import metadata
-
-        folder, record, advice = run
-        for row in size_rows(record, advice):
-            _, events = read(folder / "traces" / f"batch_size={row.batch_size:04d}")
-            data = events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
-            start = metadata.parse_session_start_info_plugin_data(data)
-            assert start.hparams["batch_size"].number_value == row.batch_size
-            assert start.hparams["note"].string_value == ", ".join(row.marks)
-            assert start.hparams["outcome"].string_value == "ok"
-
-    def test_failed_sizes_have_one_too(self, tmp_path):
-        from tensorboard.plugins.hparams import api_pb2, metadata
-
+    def test_failed_sizes_have_a_row_too(self, tmp_path):
         record, advice = samples.gpu()
         write_run_events(record, advice, tmp_path)
         _, events = read(tmp_path / "traces/batch_size=0512")
@@ -119,17 +109,6 @@ class TestHParams:
         end = metadata.parse_session_end_info_plugin_data(data)
         assert end.status == api_pb2.STATUS_FAILURE
 
-    def test_columns_are_what_was_measured(self, run):
-        from tensorboard.plugins.hparams import metadata
-
-        folder, _, _ = run
-        _, events = read(folder / "traces")
-        data = events.SummaryMetadata(metadata.EXPERIMENT_TAG).plugin_data.content
-        experiment = metadata.parse_experiment_plugin_data(data)
-        tags = [metric.name.tag for metric in experiment.metric_infos]
-        assert "sweep/samples per second" in tags
-        assert "sweep/GPU busy (%)" not in tags
-
 
 class TestFiles:
     def test_a_resumed_run_replaces_only_its_own(self, run):
@@ -137,7 +116,7 @@ class TestFiles:
         first = folder / "traces/batch_size=0001"
         foreign = first / "events.out.tfevents.1.somebody"
         foreign.write_bytes(b"")
-        later = msgspec.structs.replace(record, elapsed_s=record.elapsed_s + 100)
+        later = replace(record, elapsed_s=record.elapsed_s + 100)
         write_run_events(later, advice, folder)
         files = [path.name for path in first.iterdir() if "tfevents" in path.name]
         assert len(files) == 4, (
@@ -171,7 +150,7 @@ def live(tmp_path):
         """Saves the first trials, as the run did; what TensorBoard knows then."""
         trials = whole.trials[:num_trials]
         elapsed_s = sum(trial.elapsed_s for trial in trials) + (state != "running")
-        store.save(msgspec.structs.replace(whole, state=state, trials=trials, elapsed_s=elapsed_s))
+        store.save(replace(whole, state=state, trials=trials, elapsed_s=elapsed_s))
         assert store.problem == ""
         reader.AddRunsFromDirectory(str(store.folder / "traces"))
         reader.Reload()
@@ -248,20 +227,10 @@ class TestLive:
         whole, store, until = live
         monkeypatch.setattr("batchadvisor.session.recording.event_files.UPDATE_COST_FACTOR", 1e9)
         for number in range(1, len(whole.trials) + 1):
-            store.save(
-                msgspec.structs.replace(whole, state="running", trials=whole.trials[:number])
-            )
+            store.save(replace(whole, state="running", trials=whole.trials[:number]))
         runs = {path.name for path in (store.folder / "traces").iterdir() if path.is_dir()}
         sizes = {trial.batch_size for trial in whole.trials}
         rows = size_rows(whole, advise(whole))
         assert runs == {f"batch_size={row.batch_size:04d}" for row in rows}
         texts = until(len(whole.trials)).Tensors(".", "advice")
         assert len(texts) == len(sizes), "the rest waited"
-
-
-class TestSizesWithoutTimes:
-    def test_a_row_with_its_outcome(self, tmp_path):
-        record, _ = samples.nothing_fits()
-        write_run_events(record, advise(record), tmp_path)
-        by_tag, _ = read(tmp_path / "traces" / f"batch_size={record.trials[0].batch_size:04d}")
-        assert not [tag for tag in by_tag if tag.startswith("sweep/step")]

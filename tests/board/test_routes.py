@@ -10,6 +10,7 @@ import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.features.board.tensorboard_plugin import BatchAdvisorPlugin
 from batchadvisor.session.recording.store import read_record
+from msgspec.structs import replace
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
@@ -49,10 +50,8 @@ class TestTab:
         assert (tab["enabled"], tab["tab_name"]) == (True, "Batch Advisor")
         module = tab["loading_mechanism"]["module_path"]
         assert b"export function render" in server.get(module.lstrip("/"))
-
-    def test_entry_page_leads_to_ours(self, server):
-        text = server.get("data/plugin_entry.html?name=batch_advisor").decode()
-        assert 'import("./index.js")' in text
+        entry = server.get("data/plugin_entry.html?name=batch_advisor")
+        assert b'import("./index.js")' in entry
 
     def test_page_asks_only_this_server(self, server):
         status, headers, body = server.ask(f"{PLUGIN}/page")
@@ -169,7 +168,7 @@ class TestRun:
     def test_a_change_is_seen(self, server, logdir):
         name = "grows"
         record, _ = zoo.samples.gpu()
-        path = zoo.put_record(logdir / name, zoo.msgspec.structs.replace(record, state="running",
+        path = zoo.put_record(logdir / name, replace(record, state="running",
                                                                          trials=()))  # fmt: skip
         _until(lambda: name in [entry["name"] for entry in server.entries()])
         before = next(entry for entry in server.entries() if entry["name"] == name)
@@ -233,25 +232,14 @@ class TestTraces:
             assert [value for value in held if "foreign" in value] == []
 
 
-class TestCompare:
-    def test_two(self, server):
-        keys = f"key={server.key('gpu')}&key={server.key('char_gpt')}"
-        text = Tags(server.get(f"{PLUGIN}/compare?{keys}").decode()).text
-        assert "Size by size" in text
-
-    def test_more(self, server):
-        names = ("gpu", "char_gpt", "interrupted", "newer")
-        keys = "&".join(f"key={server.key(name)}" for name in names)
-        text = Tags(server.get(f"{PLUGIN}/compare?{keys}").decode()).text
-        assert "comparison of 3 runs" in text
-        assert "newer is left out" in text
-        assert "Different devices" in text
-
-
-def test_tables_have_captions_and_their_heads_a_scope(server):
-    keys = [f"key={server.key(name)}" for name in ("gpu", "char_gpt", "interrupted")]
-    compared = [server.get(f"{PLUGIN}/compare?{'&'.join(keys[:end])}").decode() for end in (2, 3)]
-    for text in (*map(server.show, ("char_gpt", "gpu", "devices", "foreign")), *compared):
+def test_two_and_more_are_compared_and_tables_have_captions_and_heads_with_a_scope(server):
+    names = ("gpu", "char_gpt", "interrupted", "newer")
+    keys = [f"key={server.key(name)}" for name in names]
+    two, more = (server.get(f"{PLUGIN}/compare?{'&'.join(keys[:end])}").decode() for end in (2, 4))
+    assert "Size by size" in Tags(two).text
+    for words in ("comparison of 3 runs", "newer is left out", "Different devices"):
+        assert words in Tags(more).text
+    for text in (*map(server.show, ("char_gpt", "gpu", "devices", "foreign")), two, more):
         assert bare_tables(text) == []
 
 

@@ -45,6 +45,14 @@ def failing(work, *arguments):
     return done.returncode, done.stderr
 
 
+def viewing(work, port, tab, **options):
+    """The command as a process of its own, with or without the profiler's tab."""
+    return subprocess.Popen(
+        [*COMMAND, "--port", str(port), "--pytorch-profiler-tab", tab], cwd=work,
+        env=zoo.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+    )  # fmt: skip
+
+
 def asked(address, **headers):
     """Status and text of an answer, also of a refusal."""
     try:
@@ -69,10 +77,7 @@ class TestServe:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_it_serves_until_it_is_ended(self, work, number):
         port = free_ports()
-        with subprocess.Popen(
-            [*COMMAND, "--port", str(port), "--pytorch-profiler-tab", "off"], cwd=work,
-            env=zoo.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        ) as process:  # fmt: skip
+        with viewing(work, port, "off") as process:
             lines = [process.stdout.readline().strip() for _ in range(3)]
             assert lines[0] == "Showing batchadvisor-runs"
             address = re.fullmatch(r"Open +(http://127\.0\.0\.1:\d+/)#batch_advisor", lines[1])
@@ -107,10 +112,7 @@ class TestServe:
         (traces / "cut").mkdir()
         whole = (traces / "batch_size=0008/w0.1.pt.trace.json.gz").read_bytes()
         (traces / "cut/w0.3.pt.trace.json.gz").write_bytes(whole[:60])
-        with subprocess.Popen(
-            [*COMMAND, "--port", "0", "--pytorch-profiler-tab", "on"], cwd=work,
-            env=zoo.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        ) as process:  # fmt: skip
+        with viewing(work, 0, "on") as process:
             lines = []
             while not lines or "Press Ctrl-C to end it." not in lines[-1]:
                 lines.append(process.stdout.readline())
@@ -140,11 +142,7 @@ class TestServe:
         for size in range(16, 22):
             trace = f"batchadvisor-runs/new/traces/batch_size={size:04}/w0.1.pt.trace.json.gz"
             zoo.cpu_trace(work / trace)
-        with subprocess.Popen(
-            [*COMMAND, "--port", "0", "--pytorch-profiler-tab", "on"], cwd=work,
-            env=zoo.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            start_new_session=True,
-        ) as process:  # fmt: skip
+        with viewing(work, 0, "on", start_new_session=True) as process:
             if when == "it serves":
                 while "Press Ctrl-C to end it." not in process.stdout.readline():
                     pass
@@ -175,26 +173,26 @@ class TestServe:
 
 class TestErrors:
     @pytest.mark.parametrize(
-        ("arguments", "words"),
+        ("logdir", "words"),
         [
-            ((), "there is no folder batchadvisor-runs here"),
-            (("missing",), "there is no folder missing"),
-            (("empty",), "empty holds no run, no trace and no event file"),
-            (("file.txt",), "file.txt is a file"),
+            ("missing", "there is no folder missing"),
+            ("batchadvisor-runs", "batchadvisor-runs holds no run, no trace and no event file"),
+            ("file.txt", "file.txt is a file"),
+            (None, "batchadvisor-runs holds no run"),
         ],
     )
-    def test_nothing_to_show(self, tmp_path, arguments, words):
-        (tmp_path / "empty").mkdir()
-        (tmp_path / "file.txt").touch()
-        code, error = failing(tmp_path, *arguments)
-        assert code == 2
-        assert words in error
-
-    def test_runs_without_any(self, tmp_path, monkeypatch):
+    def test_nothing_to_show(self, tmp_path, monkeypatch, logdir, words):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "batchadvisor-runs").mkdir()
-        with pytest.raises(UsageError, match="batchadvisor-runs holds no run"):
-            view.choose(None)
+        (tmp_path / "file.txt").touch()
+        with pytest.raises(UsageError, match=words):
+            view.choose(logdir and Path(logdir))
+
+    def test_no_runs_here(self, tmp_path):
+        """As a user sees it."""
+        code, error = failing(tmp_path)
+        assert code == 2
+        assert "there is no folder batchadvisor-runs here" in error
 
 
 class TestChoose:
@@ -214,10 +212,9 @@ class TestChoose:
         assert view.choose(runs / "new") == runs / "new"
         shutil.rmtree(runs / "new" / "rank-0001")
         assert view.choose(runs / "new") == runs / "new" / "traces"
-        foreign = work / "batchadvisor-runs" / "somebody"
-        shutil.rmtree(runs / "old")
-        shutil.rmtree(runs / "new")
-        zoo.cpu_trace(foreign / "host.1.pt.trace.json")
+        for name in ("old", "new"):
+            shutil.rmtree(runs / name)
+        zoo.cpu_trace(runs / "somebody" / "host.1.pt.trace.json")
         assert view.choose(None) == view.RUNS, "traces alone are something to show"
         events = work / "only events"
         events.mkdir()

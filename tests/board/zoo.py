@@ -20,6 +20,7 @@ from batchadvisor.advisor.advise import advise
 from batchadvisor.records import DeviceRun, DevicesRecord
 from batchadvisor.session.recording.event_files import write_run_events
 from batchadvisor.session.recording.store import read_record
+from msgspec.structs import replace
 
 from ..ports import free_ports
 from ..reports import samples
@@ -78,7 +79,7 @@ def build(folder):
     two_devices(folder / "devices", gpu)
     put_record(folder / "nothing_fits", samples.nothing_fits()[0])
     put_record(folder / "interrupted", samples.interrupted()[0])
-    put_record(folder / "running", msgspec.structs.replace(gpu, state="running", trials=()))
+    put_record(folder / "running", replace(gpu, state="running", trials=()))
     put_record(folder / "damaged", CHAR_GPT.read_bytes()[:700])
     put_record(folder / "newer", b'{"schema_version": "9.0"}')
     put_record(folder / "not ours", b'{"score": 1}')

@@ -50,20 +50,17 @@ class TestWholeRuns:
         assert trial.step_s.num_samples > 10
         assert gpu.num_waits == (400 // item_every if item_every else 0)  # ours waits for nothing
 
-    @pytest.mark.parametrize("num_steps", [20, 60])
-    def test_a_short_run(self, gpu, monkeypatch, tmp_path, num_steps):
-        prof, truth_s = watched(gpu, monkeypatch, tmp_path, epochs=even(num_steps))
-        check(prof, truth_s)
-
-    def test_a_loop_that_shows_no_optimizer(self, gpu, monkeypatch, tmp_path):
-        """The GPU was started by somebody, so the host's clock is not believed."""
-        prof, truth_s = watched(gpu, monkeypatch, tmp_path, epochs=even(100), optimizer=None)
+    @pytest.mark.parametrize(
+        ("num_steps", "depth", "options"),
+        [(20, None, {}), (60, None, {}), (200, 40, {}), (100, None, {"optimizer": None})],
+        ids=["short", "less short", "a full queue", "no optimizer is shown"],
+    )
+    def test_other_runs(self, monkeypatch, tmp_path, num_steps, depth, options):
+        """Without an optimizer too: a GPU was started, so the host's clock is not believed."""
+        gpu = VirtualGpu() if depth is None else VirtualGpu(depth=depth)
+        prof, truth_s = watched(gpu, monkeypatch, tmp_path, epochs=even(num_steps), **options)
         check(prof, truth_s)
         assert prof.record.device.kind == "cuda"
-
-    def test_a_queue_that_is_full(self, monkeypatch, tmp_path):
-        prof, truth_s = watched(VirtualGpu(depth=40), monkeypatch, tmp_path, epochs=even(200))
-        check(prof, truth_s)
 
     @pytest.mark.parametrize("fetch_ms", [0.0, 30.0])
     def test_a_host_that_is_slower_than_its_device(self, gpu, monkeypatch, tmp_path, fetch_ms):
@@ -122,9 +119,7 @@ class TestWholeRuns:
         text = " ".join(str(prof).split())
         assert f"by the device's events, in {seen.num_stretches} stretches of " in text
         assert f"of {seen.num_steps} steps" in text
-        (said,) = (
-            finding for finding in prof.advice.findings if finding.rule == "callback.stretches"
-        )
+        (said,) = (one for one in prof.advice.findings if one.rule == "callback.stretches")
         assert f"the mean of a stretch of {seen.num_steps} steps" in said.message
         assert record.discovery.native_step_s is None
         assert "runs behind the host" in record.discovery.unavailable["native_step_s"]

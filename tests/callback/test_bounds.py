@@ -25,23 +25,20 @@ def few(monkeypatch):
         monkeypatch.setattr(module, "Bound", partial(Bound, max_objects=10))
 
 
-def watched():
-    """Memory that rises by 1 % of the first reading with every step."""
+def about_to_look():
+    """A watch of memory that rises by 1 % of the first reading with every step."""
     steps = iter(range(10**6))
-    return CreepWatch(lambda: GIB + next(steps) * GIB // 100, "what a test reads")
-
-
-def until_it_looks(watch):
+    watch = CreepWatch(lambda: GIB + next(steps) * GIB // 100, "what a test reads")
     num = 1
     while watch.next_look == NEVER:
         num = watch.step(num)
-    return watch.next_look
+    return watch
 
 
 @pytest.mark.usefixtures("few")
 def test_a_rise_without_a_look_is_said_to_be_one():
-    watch = watched()
-    assert watch.boundary(until_it_looks(watch)) == NEVER
+    watch = about_to_look()
+    assert watch.boundary(watch.next_look) == NEVER
     assert watch.next_look == NEVER  # it does not try again
     assert watch.creep.kept is None
     assert "more than 10 objects" in watch.creep.not_looked
@@ -54,8 +51,8 @@ def test_a_rise_without_a_look_is_said_to_be_one():
 
 
 def test_the_second_look_may_be_the_one_that_is_too_long(monkeypatch):
-    watch = watched()
-    watch.boundary(until_it_looks(watch))
+    watch = about_to_look()
+    watch.boundary(watch.next_look)
     assert watch.next_look != NEVER
     monkeypatch.setattr(live_tensors, "Bound", partial(Bound, max_objects=10))
     watch.boundary(watch.next_look)
@@ -121,9 +118,13 @@ class TestRecorder:
             snapshot="snapshot.pickle", reason=look.explained().reason
         )
 
-    def test_a_short_training_ends_it(self, calls, tmp_path):
+    @pytest.mark.parametrize("refused", [False, True])
+    def test_a_short_training_or_a_refusal_ends_it_with_its_history(self, calls, tmp_path, refused):
         look = self.begun(tmp_path)
-        look.boundary(LOOK_STEP)
+        if refused:
+            look.refused(2, torch.OutOfMemoryError())
+        else:
+            look.boundary(LOOK_STEP)
         look.finish()
         assert calls[1:] == ["snapshot.pickle", {"enabled": None}]
 
@@ -134,9 +135,3 @@ class TestRecorder:
         look.refused(1000, torch.OutOfMemoryError())
         assert calls[-1] == "refused.pickle"
         assert look.snapshot == tmp_path / "refused.pickle"
-
-    def test_a_refusal_while_it_is_on_has_the_history(self, calls, tmp_path):
-        look = self.begun(tmp_path)
-        look.refused(2, torch.OutOfMemoryError())
-        look.finish()
-        assert calls[1:] == ["snapshot.pickle", {"enabled": None}]

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from batchadvisor.advisor.advise import advise
 from batchadvisor.callback.loop_info import rank_and_world
 from batchadvisor.session.recording.store import read_record
 
@@ -52,13 +53,11 @@ def folder(tmp_path_factory):
 @pytest.mark.slow
 class TestTwoRanks:
     @pytest.mark.parametrize("rank", [0, 1])
-    def test_the_training_is_the_same_to_the_bit(self, folder, rank):
+    def test_each_rank_trains_the_same_to_the_bit_and_has_its_record(self, folder, rank):
         plain, watch = (json.loads((folder / f"{h}-{rank}.json").read_text()) for h in HOW)
         assert plain == watch
-
-    @pytest.mark.parametrize("rank", [0, 1])
-    def test_each_rank_has_its_record(self, folder, rank):
-        record = read_record(folder / "log" / ("" if rank == 0 else f"rank-{rank:04d}"))
+        record_folder = folder / "log" / ("" if rank == 0 else f"rank-{rank:04d}")
+        record = read_record(record_folder)
         assert record.state == "finished"
         observed = record.observed
         assert (observed.rank, observed.world_size) == (rank, 2)
@@ -67,43 +66,26 @@ class TestTwoRanks:
         assert observed.num_samples == 4 * 102
         assert record.discovery.primary.num_samples == 102
         assert record.trials[0].tail.num_samples == 2
-
-    @pytest.mark.parametrize("rank", [0, 1])
-    def test_the_ranks_share_the_memory_of_the_host(self, folder, rank):
-        device = read_record(folder / "log" / ("" if rank == 0 else f"rank-{rank:04d}")).device
-        assert device.capacity_source.startswith("a rank's share, 1 of 2, of: ")
-        assert device.capacity_bytes <= device.total_bytes // 2
-
-    @pytest.mark.parametrize("rank", [0, 1])
-    def test_the_traces_of_all_ranks_lie_together(self, folder, rank):
-        record_folder = folder / "log" / ("" if rank == 0 else f"rank-{rank:04d}")
-        profile = read_record(record_folder).trials[0].profile
+        # The ranks share the memory of the host, and their traces lie together.
+        assert record.device.capacity_source.startswith("a rank's share, 1 of 2, of: ")
+        assert record.device.capacity_bytes <= record.device.total_bytes // 2
+        profile = record.trials[0].profile
         path = (record_folder / profile.trace).resolve()
         assert path.parent == (folder / "log/traces/batch_size=0010").resolve()
         assert path.name.startswith(f"w{rank}t0.")
         assert profile.operators_pct > 0
 
-    def test_only_the_first_rank_speaks(self, folder):
+    def test_the_first_rank_speaks_of_the_end_of_the_epoch_early_and_how_to_mend_it(self, folder):
+        """One process's DataLoader(..., shuffle=True) would take the ranks' sampler away."""
         text = (folder / "watch.err").read_text()
         assert text.count("Batch size 10 as it ran") == 1
         assert "on rank 0 of 2" in text
-
-    def test_the_end_of_the_epoch_is_named_at_the_first_step(self, folder):
-        text = (folder / "watch.err").read_text()
-        warning = text.index("the end of each epoch: ")
-        assert warning < text.index("Batch size 10 as it ran")
-
-    def test_the_closing_warning_has_the_fix_of_the_job(self, folder):
-        """One process's DataLoader(..., shuffle=True) would take the ranks' sampler away."""
-        from batchadvisor.advisor.advise import advise
-
+        meanwhile, closing = text.split("Batch size 10 as it ran")
+        assert "the end of each epoch: " in meanwhile
         found = {one.rule: one for one in advise(read_record(folder / "log")).findings}
-        code = found["tails.loader.short"].code
-        assert any("DistributedSampler(" in line for line in code)
-        assert not any("shuffle=True" in line for line in code)
-        closing = (folder / "watch.err").read_text().split("Batch size 10 as it ran")[1]
-        assert "DistributedSampler(" in closing
-        assert "shuffle=True" not in closing
+        for code in ("\n".join(found["tails.loader.short"].code), closing):
+            assert "DistributedSampler(" in code
+            assert "shuffle=True" not in code
 
     def test_noise_scale_from_ranks(self, folder):
         noise = read_record(folder / "log").observed.noise_scale
@@ -112,17 +94,10 @@ class TestTwoRanks:
         assert noise.num_measured >= 8
         assert noise.low > 0
 
-    def test_waiting_for_the_other_rank_is_not_called_python(self, folder):
-        from batchadvisor.advisor.advise import advise
-
-        verdict = advise(read_record(folder / "log")).verdict
-        assert verdict.limit != "host"
-
-    def test_both_are_counted_in_the_advice(self, folder):
-        from batchadvisor.advisor.advise import advise
-
-        training = advise(read_record(folder / "log")).training
-        assert training.effective_before == 20
+    def test_the_advice_counts_both_and_calls_waiting_for_the_other_not_python(self, folder):
+        advice = advise(read_record(folder / "log"))
+        assert advice.verdict.limit != "host"
+        assert advice.training.effective_before == 20
 
 
 @pytest.mark.slow

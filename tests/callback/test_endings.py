@@ -22,6 +22,12 @@ from . import loops
 HERE = Path(__file__).parent
 
 
+def ran(folder, *arguments):
+    """A training in a process of its own."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
 class TestEndings:
     def test_an_exception_passes_unchanged(self, tmp_path, capfd):
         error = ValueError("mine\nof two lines")
@@ -43,7 +49,8 @@ class TestEndings:
         assert "ValueError: mine" in capfd.readouterr().err
 
     def test_out_of_memory(self, tmp_path, capfd):
-        error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        said = "CUDA out of memory. Tried to allocate 2.00 GiB"
+        error = torch.OutOfMemoryError(f"{said}\na second line")
 
         def each(number):
             if number == 21:
@@ -54,7 +61,9 @@ class TestEndings:
         assert caught.value is error
         record = read_record(tmp_path)
         assert record.state == "failed"
-        assert (record.trials[-1].batch_size, record.trials[-1].outcome) == (8, "out_of_memory")
+        refused = record.trials[-1]
+        assert (refused.batch_size, refused.outcome) == (8, "out_of_memory")
+        assert refused.detail == f"OutOfMemoryError: {said}"
         text = capfd.readouterr().err
         assert text.startswith("Batch size 8 ran out of memory; until then ")
         assert record.trials[0].step_s is not None
@@ -87,9 +96,7 @@ class TestEndings:
             "        optimizer.zero_grad()\n"
             "        prof.step()\n"
         )
-        done = subprocess.run(
-            [sys.executable, script], cwd=tmp_path, check=False, capture_output=True, text=True
-        )
+        done = ran(tmp_path, script)
         assert done.returncode == 1
         assert "can't allocate memory" in done.stderr.splitlines()[-1]
         assert "ended        out of memory: RuntimeError" in done.stderr
@@ -136,22 +143,7 @@ class TestEndings:
             loops.watched(tmp_path, each=each, quiet=True)
         assert read_record(tmp_path).state == "interrupted"
 
-    def test_a_loop_that_is_left_early(self, tmp_path, monkeypatch):
-        clock = Clock()
-        monkeypatch.setattr(time, "perf_counter_ns", clock)
-        loader = loops.data()
-        with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
-            for place, _ in enumerate(prof.watch(loader)):
-                clock.pass_ms(10)
-                prof.step()
-                if place == 4:
-                    break
-            clock.pass_ms(300)  # what follows a break belongs to no step
-        assert prof.record.observed.num_steps == 5
-        assert prof.record.observed.num_samples == 40
-        assert prof.record.trials[0].step_s.high == pytest.approx(0.01)
-
-    def test_what_follows_a_pause_is_in_no_step(self, tmp_path, monkeypatch):
+    def test_a_loop_that_pauses_and_is_left_early(self, tmp_path, monkeypatch):
         clock = Clock()
         monkeypatch.setattr(time, "perf_counter_ns", clock)
         with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
@@ -161,7 +153,11 @@ class TestEndings:
                 if place in (5, 8):
                     prof.pause()
                     clock.pass_ms(300)  # a validation
-        assert prof.record.observed.num_steps == 13
+                if place == 10:
+                    break
+            clock.pass_ms(300)  # what follows a break belongs to no step, as what follows a pause
+        assert prof.record.observed.num_steps == 11
+        assert prof.record.observed.num_samples == 88
         assert prof.record.trials[0].step_s.high == pytest.approx(0.01)
 
     @pytest.mark.slow
@@ -179,7 +175,7 @@ class TestEndings:
             "            os.kill(os.getpid(), signal.SIGKILL)\n"
             "    loops.train(prof, each=each, epochs=1000)\n"
         )
-        done = subprocess.run([sys.executable, script], cwd=tmp_path, check=False, timeout=120)
+        done = ran(tmp_path, script)
         assert done.returncode == -signal.SIGKILL
         record = read_record(tmp_path / "log")
         assert record.state == "running"
@@ -213,9 +209,7 @@ class TestEndings:
             "    last, grown = traced(20_000), status_bytes('VmRSS') - resident\n"
             "print(last - first, grown)\n"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+        done = ran(tmp_path, "-c", code)
         assert done.returncode == 0, done.stderr
         held, grown = map(int, done.stdout.split())
         assert held < 100_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
 import subprocess
@@ -13,26 +14,21 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def scripts():
-    """The folder of the benchmarks is where modules are looked for, as when one is run."""
+def of_bench(name):
+    """A module of the benchmarks; their folder is where they look for each other."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "bench"))
-        yield
+        return importlib.import_module(name)
 
 
 @pytest.fixture(scope="module")
-def bench(scripts):
-    import callback_overhead
-
-    return callback_overhead
+def bench():
+    return of_bench("callback_overhead")
 
 
 @pytest.fixture(scope="module")
-def page(scripts):
-    import overhead_page
-
-    return overhead_page
+def page():
+    return of_bench("overhead_page")
 
 
 def turns(shift, num, seed):

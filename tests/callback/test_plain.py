@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import copy
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 from batchadvisor import ProfilingCallback
+from batchadvisor import callback as package
 from batchadvisor.advisor.advise import advise
+from batchadvisor.callback.options import GivenOptions, Options, script
 from batchadvisor.errors import UsageError
 from batchadvisor.session.recording.store import read_record, read_samples
 
@@ -48,9 +53,12 @@ class TestRecord:
         assert observed.num_epochs == loops.EPOCHS
         assert {size.batch_size: size.num_micro_batches for size in observed.sizes} == {8: 36, 4: 3}
         assert observed.framework == "plain"
+        assert observed.num_tokens is None
+        assert "num_tokens" in observed.unavailable
 
     def test_what_it_found_out(self, run):
         record = run[2].record
+        assert (record.device.kind, record.device.capacity_bytes > 0) == ("cpu", True)
         discovery = record.discovery
         assert discovery.native_batch_size == 8
         assert discovery.micro_batches == 2
@@ -61,20 +69,14 @@ class TestRecord:
         assert discovery.optimizers[0].learning_rate == 1e-3
         assert discovery.num_parameters == 10 * 32 + 32 + 64 + 64 + 2
         assert discovery.norm_layers.batch_norm >= 1
-        assert record.device.kind == "cpu"
-        assert record.device.capacity_bytes > 0
-
-    def test_one_trial_for_its_one_size(self, run):
-        record = run[2].record
         (trial,) = record.trials
         assert (trial.batch_size, trial.micro_batches, trial.outcome) == (8, 2, "ok")
         assert trial.step_s.median > 0
         assert 0 < trial.input_wait_s.median < trial.step_s.median
         assert trial.samples_per_s.median == pytest.approx(16 / trial.step_s.median)
         assert trial.memory.peak_bytes > 0
-        assert trial.tail.num_samples == 4
-        assert trial.tail.outcome == "ok"
-        assert trial.tail.num_non_finite is None
+        tail = trial.tail
+        assert (tail.num_samples, tail.outcome, tail.num_non_finite) == (4, "ok", None)
 
     def test_the_window(self, run):
         _, _, prof, folder = run
@@ -101,8 +103,7 @@ class TestRecord:
         assert events.Scalars("batchadvisor/input wait (%)")[-1].value > 0
 
     def test_advice_on_a_laptop(self, run):
-        folder = run[3]
-        advice = advise(read_record(folder))
+        advice = advise(read_record(run[3]))
         assert advice.recommended.batch_size == 8
         assert advice.headline.startswith("Batch size 8 as it ran: ")
         assert "this size alone" in advice.reason
@@ -110,6 +111,12 @@ class TestRecord:
         assert said["callback.headroom"].confidence == "estimate"
         assert said["callback.try"].confidence == "estimate"
         assert advice.tail.last_batch == 4
+        text = str(run[2])
+        assert "21 optimizer steps, 39 micro-batches, 300 samples" in text
+        assert "CPU inside operators" in text
+        assert "estimate: " in text
+        assert "4 samples instead of 8; it ran" in text
+        assert max(map(len, text.splitlines()[:-3])) <= 100
 
     def test_the_command_line_takes_it(self, run):
         command = [sys.executable, "-m", "batchadvisor", "show", str(run[3])]
@@ -118,14 +125,6 @@ class TestRecord:
         assert "Batch size 8 as it ran" in done.stdout
         assert "the parameters were not looked at" in done.stdout
 
-    def test_the_text(self, run):
-        text = str(run[2])
-        assert "21 optimizer steps, 39 micro-batches, 300 samples" in text
-        assert "CPU inside operators" in text
-        assert "estimate: " in text
-        assert "4 samples instead of 8; it ran" in text
-        assert max(map(len, text.splitlines()[:-3])) <= 100
-
     def test_hooks_are_gone(self, run):
         from torch.autograd.profiler import profile
         from torch.optim.optimizer import _global_optimizer_post_hooks
@@ -133,22 +132,19 @@ class TestRecord:
         assert not _global_optimizer_post_hooks
         assert "guarded" not in profile._prepare_trace.__qualname__
 
-    def test_tokens_that_nobody_counts(self, run):
-        observed = run[2].record.observed
-        assert observed.num_tokens is None
-        assert "num_tokens" in observed.unavailable
-
 
 class TestTheUsersOwn:
     def test_random_numbers(self, tmp_path):
         def draws():
             return random.random(), np.random.rand(), torch.rand(1).item()
 
-        for module_seed in (random.seed, np.random.seed, torch.manual_seed):
-            module_seed(5)
+        def seed():
+            for module_seed in (random.seed, np.random.seed, torch.manual_seed):
+                module_seed(5)
+
+        seed()
         wanted = draws()
-        for module_seed in (random.seed, np.random.seed, torch.manual_seed):
-            module_seed(5)
+        seed()
         with ProfilingCallback(tmp_path, quiet=True) as prof:
             for _ in prof.watch([torch.ones(4)] * 30):
                 prof.step()
@@ -159,15 +155,12 @@ class TestTheUsersOwn:
         with ProfilingCallback(tmp_path, quiet=True):
             assert {number: signal.getsignal(number) for number in before} == before
 
-    def test_stdout(self, tmp_path, capfd):
-        loops.watched(tmp_path, profile=False)
+    @pytest.mark.parametrize("quiet", [False, True])
+    def test_standard_output(self, tmp_path, capfd, quiet):
+        loops.watched(tmp_path, profile=False, quiet=quiet)
         out, err = capfd.readouterr()
         assert out == ""
-        assert "Batch size 8 as it ran" in err
-
-    def test_quiet(self, tmp_path, capfd):
-        loops.watched(tmp_path, profile=False, quiet=True)
-        assert capfd.readouterr() == ("", "")
+        assert bool(err) is ("Batch size 8 as it ran" in err) is not quiet
 
     def test_the_loader_passes_through(self, tmp_path):
         loader = loops.data()
@@ -182,23 +175,24 @@ class TestTheUsersOwn:
 
 
 class TestWhatALoopForgets:
-    def test_watch_without_step(self, tmp_path, capfd):
+    @pytest.mark.parametrize(
+        ("watches", "steps", "words", "remedy"),
+        [
+            (True, False, "watch() gave 30 batches and step() was never", "call prof.step() after"),
+            (False, True, "no loader was watched", "loop over prof.watch(loader)"),
+        ],
+    )
+    def test_it_is_said_what_to_call(self, tmp_path, capfd, watches, steps, words, remedy):
+        batches = [torch.ones(4, 3)] * 30
         with ProfilingCallback(tmp_path, profile=False) as prof:
-            for _ in prof.watch([torch.ones(4, 3)] * 30):
-                pass
+            for _ in prof.watch(batches) if watches else batches:
+                if steps:
+                    prof.step()
+        assert prof.record.observed.num_steps == (30 if steps else 0)
         (doubt,) = prof.record.doubts
-        assert doubt.startswith("watch() gave 30 batches and step() was never called")
-        assert "call prof.step() after each optimizer.step()" in doubt
-        assert "step() was never called" in " ".join(capfd.readouterr().err.split())
-
-    def test_step_without_watch(self, tmp_path, capfd):
-        with ProfilingCallback(tmp_path, profile=False) as prof:
-            for _ in range(30):
-                prof.step()
-        (doubt,) = prof.record.doubts
-        assert prof.record.observed.num_steps == 30
-        assert "no loader was watched" in doubt
-        assert "loop over prof.watch(loader)" in " ".join(capfd.readouterr().err.split())
+        for said in (doubt, " ".join(capfd.readouterr().err.split())):
+            assert words in said
+            assert remedy in said
 
     def test_neither(self, tmp_path):
         with ProfilingCallback(tmp_path, profile=False, quiet=True) as prof:
@@ -233,11 +227,6 @@ class TestFolders:
             ProfilingCallback(tmp_path / "file" / "log"),
         ):
             pass
-
-    def test_the_record_is_json_with_a_version(self, run):
-        data = json.loads((run[3] / "record.json").read_text())
-        assert data["schema_version"].startswith("1.")
-        assert data["observed"]["framework"] == "plain"
 
 
 class TestOptions:
@@ -308,3 +297,34 @@ class TestEventFiles:
     def test_without_scalars_there_are_none(self, tmp_path):
         loops.watched(tmp_path, quiet=True, profile=False, scalars=False)
         assert not list(tmp_path.rglob("*tfevents*"))
+
+
+FOLDER = Path(package.__file__).parent / "adapters"
+
+
+@pytest.mark.parametrize("name", package.__all__)
+def test_the_signature_of_a_callback_shows_every_option(name):
+    """Editors look through `Unpack`; read without the callback's framework."""
+    tree = ast.parse((FOLDER / f"{package._HOMES[name]}.py").read_text())
+    (made,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    (init,) = (node for node in made.body if getattr(node, "name", "") == "__init__")
+    assert init.args.kwarg is not None
+    assert ast.unparse(init.args.kwarg.annotation) == "Unpack[GivenOptions]"
+
+
+def test_they_are_the_fields_of_the_options():
+    shown = {field.name: field.type for field in fields(Options) if field.name != "logdir"}
+    types = {name: kind.__forward_arg__ for name, kind in GivenOptions.__annotations__.items()}
+    assert types == shown
+
+
+def test_an_option_that_does_not_exist(tmp_path):
+    with pytest.raises(TypeError, match="profil"):
+        ProfilingCallback(tmp_path, profil=True)
+
+
+def test_the_program_of_a_ray_worker_is_not_the_users_script(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/env/ray/_private/workers/default_worker.py", "--node"])
+    assert script().endswith("default_worker.py")  # somebody's own, without Ray
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    assert script() == "ray-worker"

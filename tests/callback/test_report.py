@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.explain.callback_advice import SLOW_WINDOW, Headroom, headroom
+from batchadvisor.advisor.explain.callback_advice import SLOW_WINDOW, headroom
 from batchadvisor.advisor.measured.measurements import Measurements
-from batchadvisor.callback.display import in_notebook
 from batchadvisor.records import (
-    DeviceInfo,
-    Fault,
     Goal,
     Memory,
     NoiseScale,
@@ -24,8 +20,10 @@ from batchadvisor.records import (
 from batchadvisor.reports.builder.observed import build_watched
 from batchadvisor.reports.html.notebook import render as render_html
 from batchadvisor.reports.terminal.document import render
+from msgspec.structs import replace
 
-from ..on_paper import GIB, discovery_of, exactly, loader_of, record_of, trial_of
+from ..on_paper import CPU, GIB, discovery_of, exactly, loader_of, record_of, trial_of
+from ..reports.golden import agrees
 
 
 def spread(value):
@@ -74,74 +72,59 @@ def rule(advice, name):
     return next((finding for finding in advice.findings if finding.rule == name), None)
 
 
+def peaks(*sizes_and_gib):
+    """A watched training with a trial for each size, and its peak."""
+    return record(*(trial(at, size, peak_gib=gib) for at, (size, gib) in enumerate(sizes_and_gib)))
+
+
+REFUSED_AT_40 = trial(1, 40, outcome="out_of_memory", step_s=0.1)
+
+
 class TestHeadroom:
-    def test_in_proportion_with_one_size(self):
-        room = headroom(Measurements.of(record(trial(0, 32))), 32)
-        assert room == Headroom(96, room.basis)
-        assert "at least" in room.basis
-
-    def test_what_stays_between_steps_does_not_grow(self):
-        # 2 GiB stay, 2 GiB belong to 32 samples; 12 GiB are left: 192 more.
-        room = headroom(Measurements.of(record(trial(0, 32, allocated_gib=4.0), held_gib=2.0)), 32)
-        assert room.samples == 192
-        assert "2.00 GiB stay" in room.basis
-
-    def test_two_sizes_make_a_line(self):
-        room = headroom(
-            Measurements.of(record(trial(0, 32, peak_gib=4.0), trial(1, 64, peak_gib=6.0))), 64
-        )
-        assert room.samples == 160
-        assert "line through the sizes 32 and 64" in room.basis
+    @pytest.mark.parametrize(
+        ("watched", "size", "samples", "basis"),
+        [
+            (peaks((32, 4.0)), 32, 96, "at least"),
+            # 2 GiB stay, 2 GiB belong to 32 samples; 12 GiB are left: 192 more.
+            (record(trial(0, 32, allocated_gib=4.0), held_gib=2.0), 32, 192, "2.00 GiB stay"),
+            (peaks((32, 4.0), (64, 6.0)), 64, 160, "line through the sizes 32 and 64"),
+            # Noise at the next size leaves a line through a farther one.
+            (peaks((32, 4.0), (64, 6.0), (65, 6.0)), 65, 165, "line through the sizes 32 and 65"),
+            (record(trial(0, 32), REFUSED_AT_40), 32, 7, "memory was refused at 40"),
+        ],
+        ids=["in proportion", "what stays does not grow", "a line", "a farther line", "refused"],
+    )
+    def test_a_number_and_what_it_rests_on(self, watched, size, samples, basis):
+        room = headroom(Measurements.of(watched), size)
+        assert room.is_number
+        assert room.samples == samples
+        assert basis in room.basis
 
     def test_a_line_through_noise_gives_no_number(self):
         """Three sizes of a small model: the process's peak moves by a page here and there."""
-        watched = record(
-            *(
-                trial(place, size, peak_gib=0.25 + place * 0.001)
-                for place, size in enumerate((32, 64, 100))
-            )
-        )
-        room = headroom(Measurements.of(watched), 100)
-        assert not room.is_number
+        watched = peaks((32, 0.25), (64, 0.251), (100, 0.252))
+        assert not headroom(Measurements.of(watched), 100).is_number
         message = rule(advise(watched), "callback.headroom").message
         assert message.startswith("memory leaves room for more samples")
         assert "hardly differs between the sizes 32 and 100" in message
 
-    def test_noise_at_the_next_size_leaves_a_line_through_a_farther_one(self):
-        sizes = (trial(0, 32, peak_gib=4.0), trial(1, 64, peak_gib=6.0), trial(2, 65, peak_gib=6.0))
-        room = headroom(Measurements.of(record(*sizes)), 65)
-        assert room.is_number
-        assert "line through the sizes 32 and 65" in room.basis
-
     def test_a_line_reaches_only_so_far(self):
-        room = headroom(
-            Measurements.of(record(trial(0, 2, peak_gib=1.0), trial(1, 4, peak_gib=1.1))), 4
-        )
+        room = headroom(Measurements.of(peaks((2, 1.0), (4, 1.1))), 4)
         assert not room.is_number
         assert "more than 64 times this size" in room.basis
 
-    def test_a_size_that_was_refused_bounds_it(self):
-        refused = trial(1, 40, outcome="out_of_memory", step_s=0.1)
-        room = headroom(Measurements.of(record(trial(0, 32), refused)), 32)
-        assert room == Headroom(7, "memory was refused at 40")
-
-    def test_none_left(self):
-        assert "above" in headroom(Measurements.of(record(trial(0, 32, peak_gib=17.0))), 32)
-
-    def test_unknown(self):
+    def test_none_left_and_unknown(self):
+        assert "above" in headroom(Measurements.of(peaks((32, 17.0))), 32)
         assert "not known" in headroom(Measurements.of(record(trial(0, 32, memory=None))), 32)
 
 
 class TestAdvice:
-    def test_one_size_is_not_recommended_over_others(self):
+    def test_one_size_is_not_recommended_over_others_and_one_to_try_is_named(self):
         advice = advise(record(trial(0, 32)))
         assert advice.headline.startswith("Batch size 32 as it ran: 320 samples/s")
         assert advice.recommended.batch_size == 32
         assert advice.change == ""
         assert advice.sureness == "measured once"
-
-    def test_a_size_to_try(self):
-        advice = advise(record(trial(0, 32)))
         finding = rule(advice, "callback.try")
         assert finding.confidence == "estimate"
         assert finding.evidence[0].value == 64
@@ -149,7 +132,7 @@ class TestAdvice:
 
     def test_what_is_no_script_is_not_named_as_such(self):
         run = record(trial(0, 32))
-        worker = msgspec.structs.replace(run, script=ScriptInfo(path="ray-worker"))
+        worker = replace(run, script=ScriptInfo(path="ray-worker"))
         assert "`batchadvisor run` measures it in a script" in (
             rule(advise(worker), "callback.try").remedy
         )
@@ -171,13 +154,7 @@ class TestAdvice:
     def test_a_slow_window_decides_nothing_on_a_cpu(self, operators):
         times = (OperatorTime(name="aten::mm", num_calls=3, self_s=0.3),)
         profile = Profile(num_steps=3, operators_pct=operators, input_wait_pct=0.5, operators=times)
-        cpu = DeviceInfo(
-            kind="cpu",
-            name="a CPU",
-            total_bytes=GIB,
-            capacity_bytes=16 * GIB,
-            capacity_source="test",
-        )
+        cpu = replace(CPU, capacity_bytes=16 * GIB)
         quiet = advise(record(trial(0, 32, profile=profile), device=cpu))
         assert quiet.verdict.limit == ("saturated" if operators > 50 else "host")
         doubt = f"{SLOW_WINDOW}6.0 times as long as the others"
@@ -210,15 +187,9 @@ class TestAdvice:
     )
     def test_noise_scale(self, low, high, part):
         noise = NoiseScale(
-            source="accumulation",
-            small_batch=32,
-            large_batch=128,
-            num_measured=40,
-            first_step=10,
-            last_step=400,
-            low=low,
-            high=high,
-        )
+            source="accumulation", small_batch=32, large_batch=128, num_measured=40,
+            first_step=10, last_step=400, low=low, high=high,
+        )  # fmt: skip
         finding = rule(advise(record(trial(0, 32), noise=noise)), "callback.noise_scale")
         assert part in finding.message
         assert "steps 10 to 400" in finding.message
@@ -226,7 +197,7 @@ class TestAdvice:
         assert finding.confidence == "estimate"
 
     def test_a_run_is_left_alone(self):
-        steered = msgspec.structs.replace(record(trial(0, 32)), observed=None)
+        steered = replace(record(trial(0, 32)), observed=None)
         assert advise(steered).headline.startswith("Keep batch size 32")
         assert rule(advise(steered), "callback.try") is None
 
@@ -236,42 +207,27 @@ class TestText:
         options = {"width": 80, "color": False, "files": (), "next_command": "", **options}
         return render(build_watched(watched, advise(watched)), **options)
 
-    def test_what_it_says(self):
+    def test_of_one_size(self):
         profile = Profile(num_steps=3, busy_pct=91.0, compute_pct=80.0, sm_efficiency_pct=70.0)
         text = self.text(record(trial(0, 32, profile=profile)))
-        assert text.startswith("Batch size 32 as it ran")
-        whole = " ".join(text.split())
-        assert "GPU busy 91%, computing 80%, SM efficiency at most 70% (of 3 profiled" in whole
-        assert "peak 4.00 GiB of 16.00 GiB" in text
-        assert "estimate: memory leaves room for about 96 more samples" in whole
-        assert "8 samples instead of 32; none was seen yet" in text
+        agrees("watched-80.txt", text)
         assert max(map(len, text.splitlines())) <= 80
 
-    def test_what_is_not_known_has_its_reason(self):
-        text = self.text(record(trial(0, 32, unavailable={"profile": "profile=False"})))
-        assert "utilisation  not measured: profile=False" in text
+    def test_of_a_schedule_that_memory_ended(self):
+        """Times stay, each size has its line, and what is not known its reason."""
+        tail = TailCheck(num_samples=8, outcome="ok", num_non_finite=None)
+        refused = trial(2, 128, outcome="out_of_memory", detail="no memory", step_s=0.1)
+        first = trial(0, 32, tail=tail)
+        second = trial(1, 64, unavailable={"profile": "profile=False"})
+        said = {"state": "failed", "stop_reason": "out of memory: none"}
+        agrees("watched-schedule-80.txt", self.text(record(first, second, refused, **said)))
 
-    def test_times_stay_after_memory_was_refused(self):
+    def test_times_stay_after_memory_was_refused_to_the_only_size(self):
         bad = trial(1, 32, outcome="out_of_memory", detail="no memory", step_s=0.1)
         watched = record(trial(0, 32), bad, state="failed", stop_reason="out of memory: none")
         text = " ".join(self.text(watched).split())
         assert "step 100 ms ±1% by the host's clock, 1% of it waiting for data" in text
         assert "peak 4.00 GiB of 16.00 GiB" in text
-
-    def test_each_size_of_a_schedule(self):
-        tail = TailCheck(num_samples=8, outcome="ok", num_non_finite=None)
-        refused = trial(2, 128, outcome="out_of_memory", step_s=0.1)
-        watched = record(trial(0, 32, tail=tail), trial(1, 64), refused)
-        text = " ".join(self.text(watched).split())
-        assert "32: 500 micro-batches, 320 ±4 samples/s, a last batch of 8 ran; 64: 640" in text
-        assert "samples/s; 128: memory was refused" in text
-
-    def test_a_failure(self):
-        fault = Fault(outcome="exception", detail="ValueError: mine", worker=0)
-        failed = record(
-            trial(0, 32), state="failed", stop_reason="ValueError: mine", faults=(fault,)
-        )
-        assert "ended        ValueError: mine" in self.text(failed)
 
     def test_a_doubt_that_is_a_warning_is_said_once(self):
         doubt = f"{SLOW_WINDOW}6.0 times as long as the others; its shares are the window's"
@@ -281,12 +237,10 @@ class TestText:
         assert text.count("took 6.0 times") == max(1, len(warned))
         assert "another one" in text
 
-    def test_ascii(self):
-        assert self.text(record(trial(0, 32)), encoding="ascii").isascii()
-
-    def test_several_ranks(self):
-        text = self.text(record(trial(0, 32), world_size=4), width=140)
+    def test_several_ranks_in_ascii(self):
+        text = self.text(record(trial(0, 32), world_size=4), width=140, encoding="ascii")
         assert "on rank 0 of 4; all numbers are this rank's" in text
+        assert text.isascii()
 
 
 class TestHtml:
@@ -304,14 +258,9 @@ class TestHtml:
         assert "a&lt;b&gt;/record.json" in html
         assert "Batch size 32 as it ran" in html
 
-    def test_while_it_runs(self):
+    def test_while_it_runs_and_before(self):
         watched = record(trial(0, 32), state="running", elapsed_s=61.0)
         html = render_html(build_watched(watched, advise(watched)), files=())
         assert "Running for 1 min 1 s" in html
         assert "500 optimizer steps" in html
-
-    def test_before_it_began(self):
         assert "no run was begun" in render_html(None, files=())
-
-    def test_this_is_no_notebook(self):
-        assert not in_notebook()

@@ -69,15 +69,13 @@ class TestSizes:
                     for _ in prof.watch(loader):
                         time.sleep(0.001)
                         prof.step()
-        tails = {
-            trial.batch_size: trial.tail and trial.tail.num_samples for trial in prof.record.trials
-        }
+        trials = prof.record.trials
+        tails = {each.batch_size: each.tail and each.tail.num_samples for each in trials}
         assert tails == {16: 4, 32: 4, 25: None}
-        warned = [
-            line for line in capfd.readouterr().err.splitlines() if "end of each epoch" in line
-        ]
-        assert ["weigh 4.0 times" in warned[0], "weigh 8.0 times" in warned[1]] == [True, True]
-        assert len(warned) == 2
+        lines = capfd.readouterr().err.splitlines()
+        first, second = [line for line in lines if "end of each epoch" in line]
+        assert "weigh 4.0 times" in first
+        assert "weigh 8.0 times" in second
         text = " ".join(str(prof).split())
         assert "16: 12 micro-batches" in text
         assert "a last batch of 4 ran; 25: 8 micro-batches" in text

@@ -21,24 +21,16 @@ def collate(places):
     return {"input_ids": ids, "attention_mask": ids}
 
 
-def texts():
-    return DataLoader(range(len(LENGTHS)), batch_size=10, collate_fn=collate)
-
-
-def watched(tmp_path, loader, loss_of):
+def test_a_plain_loop(tmp_path):
+    texts = DataLoader(range(len(LENGTHS)), batch_size=10, collate_fn=collate)
     model = nn.Embedding(8, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with ProfilingCallback(tmp_path, profile=False, quiet=True) as prof:
-        for batch in prof.watch(loader):
+        for batch in prof.watch(texts):
             optimizer.zero_grad()
-            loss_of(model, batch).backward()
+            model(batch["input_ids"]).sum().backward()
             optimizer.step()
             prof.step()
-    return prof
-
-
-def test_a_plain_loop(tmp_path):
-    prof = watched(tmp_path, texts(), lambda model, batch: model(batch["input_ids"]).sum())
     (trial,) = [trial for trial in prof.record.trials if trial.tokens is not None]
     tokens = trial.tokens
     assert tokens.evidence == "attention mask"
@@ -55,13 +47,6 @@ def test_a_plain_loop(tmp_path):
     (choice,) = prof.advice.sizes
     assert choice.real_tokens_per_s.median == pytest.approx(tokens.real_per_s.median)
     assert any(finding.rule == "tokens.padding" for finding in prof.advice.findings)
-
-
-def test_images_have_none(tmp_path):
-    loader = DataLoader(torch.rand(60, 4), batch_size=10)
-    prof = watched(tmp_path, loader, lambda model, batch: (model.weight[:4] @ batch.T).sum())
-    assert all(trial.tokens is None for trial in prof.record.trials)
-    assert "padding" not in str(prof)
 
 
 class Clock:
@@ -94,6 +79,7 @@ def test_what_holds_no_tokens_is_not_looked_at_again():
     for _ in range(100):
         count.note(torch.rand(4, 3, 8, 8), 4)
     assert (count.num_seen, count.due_ns) == (FIRST_BATCHES, NEVER)
+    assert count.of_size(4, 1, None) is None
 
 
 def test_a_batch_that_lies_on_a_device_says_why():

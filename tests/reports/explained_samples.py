@@ -1,6 +1,5 @@
 """A step on fake tensors, written by hand; no number here was counted."""
 
-import msgspec
 from batchadvisor.features.estimate.fit.assumptions import ASSUMPTIONS
 from batchadvisor.features.estimate.records import Estimate, FittedGpu, Forecast
 from batchadvisor.records import (
@@ -12,6 +11,7 @@ from batchadvisor.records import (
     Variant,
 )
 from batchadvisor.units import MIB
+from msgspec.structs import replace
 
 HOSTILE = "<script>alert(1)</script>|`x`\x1b[31m"
 
@@ -60,7 +60,7 @@ def explained(record, *sizes, **names):
     known = tuple(
         ExplainedSize(batch_size=size, why=why, trial=step(size, **names)) for size, why in sizes
     )
-    return msgspec.structs.replace(record, explained=MemoryExplained(sizes=known, elapsed_s=0.5))
+    return replace(record, explained=MemoryExplained(sizes=known, elapsed_s=0.5))
 
 
 def estimate():

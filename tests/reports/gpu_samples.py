@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from batchadvisor.records import (
     Advice,
     Counters,
@@ -19,6 +18,7 @@ from batchadvisor.records import (
     Versions,
 )
 from batchadvisor.units import GIB
+from msgspec.structs import replace
 
 from ..on_paper import trial_of
 from .builders import choice, discovery, failed, learning_rates, record_of, timed
@@ -29,59 +29,22 @@ SYNTHETIC_GPU = "Synthetic GPU 80GB"
 def gpu():
     """A finished run on a synthetic GPU: profiles, a fit-only size, out of memory at the top."""
 
-    def profile(busy, occupancy):
-        return Profile(
-            num_steps=3,
-            busy_pct=busy,
-            occupancy_pct=occupancy,
-            sm_efficiency_pct=busy * 0.9,
-            tensor_core_pct=31.0,
-            tensor_core_unknown_pct=12.0,
-            operators_pct=70,
-            input_wait_pct=2,
-        )
-
-    def energy(size, step_s, power_w):
-        counters = Counters(num_samples=20, window_s=4.0, power_w=power_w, energy_j=4 * power_w)
-        return {"counters": counters, "samples_per_joule": size / step_s / power_w}
+    def profiled(ordinal, size, step_s, peak_gib, *, relative, busy, occupancy, power_w):
+        profile = Profile(
+            num_steps=3, busy_pct=busy, occupancy_pct=occupancy, sm_efficiency_pct=busy * 0.9,
+            tensor_core_pct=31.0, tensor_core_unknown_pct=12.0, operators_pct=70, input_wait_pct=2,
+        )  # fmt: skip
+        return timed(
+            ordinal, size, step_s, peak_gib * GIB, relative=relative, profile=profile,
+            counters=Counters(num_samples=20, window_s=4.0, power_w=power_w, energy_j=4 * power_w),
+            samples_per_joule=size / step_s / power_w,
+        )  # fmt: skip
 
     trials = (
-        timed(
-            0,
-            2,
-            0.01183,
-            3.1 * GIB,
-            relative=0.03,
-            profile=profile(38, 21.4),
-            **energy(2, 0.01183, 145),
-        ),
-        timed(
-            1,
-            16,
-            0.01210,
-            5.9 * GIB,
-            relative=0.02,
-            profile=profile(54, 33.2),
-            **energy(16, 0.0121, 230),
-        ),
-        timed(
-            2,
-            64,
-            0.01943,
-            14.8 * GIB,
-            relative=0.004,
-            profile=profile(86, 47.0),
-            **energy(64, 0.01943, 480),
-        ),
-        timed(
-            3,
-            256,
-            0.0704,
-            50.2 * GIB,
-            relative=0.003,
-            profile=profile(97.6, 51.1),
-            **energy(256, 0.0704, 610),
-        ),
+        profiled(0, 2, 0.01183, 3.1, relative=0.03, busy=38, occupancy=21.4, power_w=145),
+        profiled(1, 16, 0.0121, 5.9, relative=0.02, busy=54, occupancy=33.2, power_w=230),
+        profiled(2, 64, 0.01943, 14.8, relative=0.004, busy=86, occupancy=47.0, power_w=480),
+        profiled(3, 256, 0.0704, 50.2, relative=0.003, busy=97.6, occupancy=51.1, power_w=610),
         failed(4, 512, "out_of_memory", "CUDA out of memory. Tried to allocate 12.25 GiB."),
         trial_of(384, ordinal=5, worker=1, peak=73.9 * GIB),
         timed(
@@ -187,7 +150,7 @@ def nothing_fits():
     """Batch 1 runs out of memory on the synthetic GPU."""
     record, advice = gpu()
     detail = "CUDA out of memory. Tried to allocate 90.00 GiB."
-    record = msgspec.structs.replace(
+    record = replace(
         record,
         trials=(
             failed(0, 4, "out_of_memory", detail),
@@ -205,7 +168,7 @@ def nothing_fits():
         files=(),
         elapsed_s=41.2,
     )
-    advice = msgspec.structs.replace(
+    advice = replace(
         advice,
         headline="No batch size can be recommended.",
         reason="Nothing fits within 78.00 GiB: batch 1 ran out of memory.",

@@ -6,7 +6,6 @@ advisor. `gpu()` imitates a data-centre GPU: it is synthetic as well.
 
 from __future__ import annotations
 
-import msgspec
 from batchadvisor.advisor.advise import advise
 from batchadvisor.records import (
     Advice,
@@ -24,6 +23,7 @@ from batchadvisor.records import (
 )
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.units import GIB, MIB
+from msgspec.structs import replace
 
 from ..needs import bench
 from .builders import choice, discovery, failed, learning_rates, record_of, timed
@@ -146,7 +146,7 @@ def interrupted():
     record, advice = cpu()
     trials = (
         *record.trials[:2],
-        msgspec.structs.replace(
+        replace(
             record.trials[2],
             memory=None,
             input_wait_s=None,
@@ -160,7 +160,7 @@ def interrupted():
         ),
         failed(3, 256, "interrupted", "Ctrl-C"),
     )
-    record = msgspec.structs.replace(
+    record = replace(
         record,
         state="interrupted",
         trials=trials,
@@ -169,8 +169,8 @@ def interrupted():
         elapsed_s=22.7,
         num_workers_started=1,
     )
-    best = msgspec.structs.replace(choice(trials[2]), peak_bytes=None)
-    advice = msgspec.structs.replace(
+    best = replace(choice(trials[2]), peak_bytes=None)
+    advice = replace(
         advice,
         headline="Use batch size 64: 1230 samples/s ±0.8%",
         reason="The smallest size within 5% of the best throughput, and the fastest that ran.",
@@ -182,7 +182,7 @@ def interrupted():
         change="train.py:41  batch_size=16 → batch_size=64",
         tail=None,
         tail_check=None,
-        training=msgspec.structs.replace(
+        training=replace(
             advice.training,
             effective_after=64,
             steps_before=None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from batchadvisor.records import (
     Analysis,
@@ -21,6 +20,7 @@ from batchadvisor.records import (
 from batchadvisor.reports.builder.analysis import build_analysis
 from batchadvisor.reports.terminal.document import render
 from batchadvisor.reports.words.larger import larger_text
+from msgspec.structs import replace
 
 from .golden import agrees
 
@@ -120,39 +120,11 @@ def test_only_what_was_asked_for():
 def test_nothing_from_a_trace_is_obeyed():
     evil = "a\x1b[31mb\x07\nc"
     bad = report(0, trace=f"{evil}.json", device_name=evil, notes=(evil,))
-    bad = msgspec.structs.replace(
-        bad, profile=profile(kernels=(KernelTime(name=evil, num_calls=1, total_s=1.0),))
-    )
+    bad = replace(bad, profile=profile(kernels=(KernelTime(name=evil, num_calls=1, total_s=1.0),)))
     text = shown(Analysis(traces=(bad,)))
     assert "\x1b" not in text
     assert "\x07" not in text
     shown(Analysis(traces=(bad,)), encoding="ascii").encode("ascii")
-
-
-def test_unknowns_are_dashes():
-    bare = report(0, device=None, step_s=None, steps=(), profile=Profile())
-    text = shown(Analysis(traces=(bare,)))
-    assert "None" not in text
-    assert "CPU operators of rank0" in text
-    mixed = shown(Analysis(traces=(bare, report(1))))
-    assert "None" not in mixed
-
-
-def test_names_of_a_runs_traces():
-    traces = tuple(
-        report(0, trace=f"traces/batch_size=00{size}/w0t0.{size}.json.gz") for size in (16, 64)
-    )
-    text = shown(Analysis(traces=traces))
-    assert "batch_size=0016\n" in text
-    again = report(0, trace="traces/batch_size=0016/w0t2.18.json.gz")  # a size timed twice
-    text = shown(Analysis(traces=(*traces, again)))
-    assert "batch_size=0016/w0t0 " in text
-    assert "batch_size=0016/w0t2 " in text
-    assert "batch_size=0064 " in text
-    same = tuple(report(0, trace=f"{name}/t.json") for name in ("a", "b"))
-    assert "  a  " in shown(Analysis(traces=same))
-    deep = tuple(report(0, trace=name) for name in ("a/t.json", "a/u.json", "b/t.json"))
-    assert "a/t" in shown(Analysis(traces=deep))
 
 
 @pytest.mark.parametrize(
@@ -183,29 +155,40 @@ def test_larger(helps, most, text):
         assert text == larger_text(verdict)
 
 
-def test_where_the_time_went():
-    parts = dict.fromkeys(Breakdown.__struct_fields__, 0.0)
-    breakdown = Breakdown(**{**parts, "compute_s": 0.03, "input_s": 0.001, "total_s": 0.04})
-    copies = (
+def of(*traces):
+    """Traces by name, as rank 0 has them."""
+    return Analysis(traces=tuple(report(0, trace=name) for name in traces))
+
+
+BARE = report(0, device=None, step_s=None, steps=(), profile=Profile())
+NOTHING = dict.fromkeys(Breakdown.__struct_fields__, 0.0)
+WENT = report(
+    0,
+    breakdown=Breakdown(**{**NOTHING, "compute_s": 0.03, "input_s": 0.001, "total_s": 0.04}),
+    copies=(
         Copies(direction="HtoD", num_copies=2, total_s=0.001, num_bytes=1 << 20),
         Copies(direction="DtoH", num_copies=1, total_s=0.001, num_bytes=None),
+    ),
+)
+SIZES = [f"traces/batch_size=00{size}/w0t0.{size}.json.gz" for size in (16, 64)]
+TWICE = "traces/batch_size=0016/w0t2.18.json.gz"
+PAGES = {
+    "unknowns are dashes": Analysis(traces=(BARE,)),
+    "unknowns beside what is known": Analysis(traces=(BARE, report(1))),
+    "where the time went": Analysis(traces=(WENT,)),
+    "the sizes of a run": of(*SIZES),
+    "a size that was timed twice": of(*SIZES, TWICE),
+    "folders with files of one name": of("a/t.json", "b/t.json"),
+    "folders with several files": of("a/t.json", "a/u.json", "b/t.json"),
+    "a long name costs no column": of("v100_ns_resolution_of_a_resnet_of_somebody_rank0.json.gz"),
+    "names that would become one stay whole": of(
+        *(f"{name * 30}_and_then_the_same_end.json" for name in "ab")
+    ),
+}
+
+
+def test_whole_pages_of_odd_traces():
+    pages = (
+        f"== {what} ==\n\n{shown(each, steps=False, kernels=2)}" for what, each in PAGES.items()
     )
-    text = " ".join(
-        shown(Analysis(traces=(report(0, breakdown=breakdown, copies=copies),))).split()
-    )
-    assert "counted once: computing 30 ms (75%), DataLoader 1 ms (2%)." in text
-    assert "copies: HtoD 2 in 1 ms, 1 MiB; DtoH 1 in 1 ms." in text
-
-
-def test_a_long_name_costs_no_column():
-    long = "v100_ns_resolution_of_a_resnet_of_somebody_rank0"
-    text = shown(Analysis(traces=(report(0, trace=f"{long}.json.gz"),)), 100)
-    row = next(line for line in text.splitlines() if "somebody_rank0" in line and "..." in line)
-    assert row.split()[0].endswith("somebody_rank0")
-    assert "SM eff." in text
-
-
-def test_names_that_would_become_one_stay_whole():
-    traces = tuple(report(0, trace=f"{name * 30}_and_then_the_same_end.json") for name in "ab")
-    text = shown(Analysis(traces=traces), 100)
-    assert "a" * 30 in text.split("Shares of the time")[1]
+    agrees("analysis-odd.txt", "\n".join(pages))

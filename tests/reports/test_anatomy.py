@@ -25,6 +25,7 @@ from batchadvisor.session.analyze import analyze_for_page
 from batchadvisor.session.report import rendered, report_of
 from batchadvisor.session.run_traces import pictures_of
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from ..analyze import traces as made
 from ..trace.test_anatomy import CAUSES, RECORDED, many
@@ -138,11 +139,6 @@ def own_bytes(text):
     return len((section(text) + asset(html.SCRIPT) + asset(html.STYLE)).encode())
 
 
-def test_numbers_are_packed_and_come_back():
-    values = [0, 1, -1, 15, 16, -16, 31, 32, 10**6, -(10**9), 2**45]
-    assert numbers(html.packed(values)) == values
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -194,6 +190,11 @@ class TestRanks:
         assert any("rank 7: it comes last" in note for note in pictures.ranks.notes)
         text = written(recorded / "v100_8rank_dlrm")
         assert re.search(r'a-straggler"[^>]*><span class="a-name">rank 7 ', text)
+        names = [trace.name for trace in pictures.traces]
+        assert len(names) == MAX_TRACES
+        assert names[-1] == "rank7", "the straggler is among those that are shown"
+        assert "4 further traces are left out" in pictures.notes[0]
+        assert "rank3, rank4, rank5, rank6" in pictures.notes[0]
 
     def test_the_last_collective_ends_at_one_time(self, recorded):
         """Clocks differ by seconds in these traces; what all leave together puts them right."""
@@ -205,14 +206,6 @@ class TestRanks:
         }
         assert len(ends) == 1
         assert min(strip.begins_ns for strip in ranks.strips) == 0
-
-    def test_most_traces_have_no_lanes_of_their_own_and_that_is_said(self, recorded):
-        _, pictures = page_of(recorded / "v100_8rank_dlrm")
-        names = [trace.name for trace in pictures.traces]
-        assert len(names) == MAX_TRACES
-        assert names[-1] == "rank7", "the straggler is among those that are shown"
-        assert "4 further traces are left out" in pictures.notes[0]
-        assert "rank3, rank4, rank5, rank6" in pictures.notes[0]
 
     def test_sixty_four_ranks(self, tmp_path):
         for rank in range(64):
@@ -255,6 +248,10 @@ class TestWhatIsMissing:
 # Runs of ours.
 
 
+def page_of_run(record, folder):
+    return rendered(report_of(record, folder), "HTML", (record, folder))
+
+
 @pytest.fixture
 def run_folder(tmp_path):
     """A run on an H100 with the trace of its largest size."""
@@ -270,64 +267,49 @@ def run_folder(tmp_path):
     return folder, record, folder / name
 
 
-def test_the_report_of_a_run_draws_its_recommended_size(run_folder):
-    folder, record, _ = run_folder
-    pictures = pictures_of(report_of(record, folder), record, folder)
-    (drawn,) = pictures.traces
-    assert drawn.notes[0] == "Drawn are the profiled steps of size 256."
-    assert [picture.title.partition(":")[0] for picture in drawn.pictures] == [
-        "Median of 3 steps",
-        "Slowest of 3 steps",
-    ]
-    text = rendered(report_of(record, folder), "HTML", (record, folder))
-    assert "The anatomy of one step" in text
-    assert "enumerate(DataLoader)#_MultiProcessingDataLoaderIter" in text
-    assert len(text.encode()) < 300_000
-
-
-def test_of_a_job_only_the_rank_that_was_profiled_is_drawn(run_folder):
-    folder, record, _ = run_folder
-    job = Distribution(world_size=4, launcher="torchrun")
-    record = msgspec.structs.replace(record, distribution=job)
-    (drawn,) = pictures_of(report_of(record, folder), record, folder).traces
-    assert drawn.notes[1] == "Only rank 0 of 4 ranks was profiled; the others are not drawn."
-
-
-def test_a_trace_that_is_gone_or_broken_is_unavailable(run_folder):
-    folder, record, trace = run_folder
-    trace.write_bytes(b"nothing")
-    text = rendered(report_of(record, folder), "HTML", (record, folder))
-    assert "Unavailable: the trace could not be read" in text
-    trace.unlink()
-    text = rendered(report_of(record, folder), "HTML", (record, folder))
-    assert "is not in the run&#39;s folder" in text
-
-
 def test_a_trace_outside_of_the_folder_is_not_read(run_folder):
     folder, record, trace = run_folder
     trials = [
-        msgspec.structs.replace(
-            trial, profile=msgspec.structs.replace(trial.profile, trace="../secret.json.gz")
-        )
+        replace(trial, profile=replace(trial.profile, trace="../secret.json.gz"))
         if trial.profile is not None
         else trial
         for trial in record.trials
     ]
     shutil.copy(trace, folder.parent / "secret.json.gz")
-    record = msgspec.structs.replace(record, trials=tuple(trials))
+    record = replace(record, trials=tuple(trials))
     (drawn,) = pictures_of(report_of(record, folder), record, folder).traces
     assert drawn.unavailable == "the trace is not in the run's folder"
+
+
+def test_the_report_of_a_run_draws_its_recommended_size_or_says_why_not(run_folder):
+    folder, record, trace = run_folder
+    (drawn,) = pictures_of(report_of(record, folder), record, folder).traces
+    assert drawn.notes[0] == "Drawn are the profiled steps of size 256."
+    titles = [picture.title.partition(":")[0] for picture in drawn.pictures]
+    assert titles == ["Median of 3 steps", "Slowest of 3 steps"]
+    text = page_of_run(record, folder)
+    assert "The anatomy of one step" in text
+    assert "enumerate(DataLoader)#_MultiProcessingDataLoaderIter" in text
+    assert len(text.encode()) < 300_000
+    job = Distribution(world_size=4, launcher="torchrun")
+    job = replace(record, distribution=job)
+    (drawn,) = pictures_of(report_of(job, folder), job, folder).traces
+    assert drawn.notes[1] == "Only rank 0 of 4 ranks was profiled; the others are not drawn."
+    trace.write_bytes(b"nothing")
+    assert "Unavailable: the trace could not be read" in page_of_run(record, folder)
+    trace.unlink()
+    assert "is not in the run&#39;s folder" in page_of_run(record, folder)
 
 
 @pytest.mark.parametrize("state", ["failed", "interrupted", "running"])
 def test_a_run_that_did_not_finish_shows_what_there_is_or_why_not(run_folder, state):
     folder, record, _ = run_folder
-    some = msgspec.structs.replace(record, state=state, trials=())
-    text = rendered(report_of(some, folder), "HTML", (some, folder))
+    some = replace(record, state=state, trials=())
+    text = page_of_run(some, folder)
     assert "Unavailable: no size of this run was profiled." in text
     kept = tuple(trial for trial in record.trials if trial.batch_size == 256)
-    some = msgspec.structs.replace(record, state=state, trials=kept)
-    text = rendered(report_of(some, folder), "HTML", (some, folder))
+    some = replace(record, state=state, trials=kept)
+    text = page_of_run(some, folder)
     assert "Drawn are the profiled steps of size 256." in text
 
 
@@ -336,7 +318,7 @@ def test_records_of_older_versions(version, tmp_path):
     name = f"schema-{version}.json"
     data = (Path(__file__).parents[1] / "data/records" / name).read_bytes()
     record = msgspec.json.decode(data, type=RunRecord)
-    text = rendered(report_of(record, tmp_path), "HTML", (record, tmp_path))
+    text = page_of_run(record, tmp_path)
     assert "The anatomy of one step" in text
     assert "Unavailable: " in text
 
@@ -368,8 +350,7 @@ def test_the_tab_shows_the_steps_of_a_run(run_folder):
     shown = board.show(entry.key)
     report = board.report(shown)
     tab = show_run(entry, report, None, board.pictures(shown, report), viewer=False)
-    text = rendered(report_of(record, folder), "HTML", (record, folder))
-    assert section(tab) == section(text)
+    assert section(tab) == section(page_of_run(record, folder))
     assert "Drawn are the profiled steps of size 256." in section(tab)
 
 

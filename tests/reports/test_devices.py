@@ -10,8 +10,10 @@ from batchadvisor.records import DeviceRun, DevicesRecord, TwinCheck
 from batchadvisor.session.devices import several
 from batchadvisor.session.devices.outcome import Outcome, read_devices
 from batchadvisor.session.recording.store import read_record
+from msgspec.structs import replace
 
 from ..on_paper import exactly
+from .golden import agrees
 
 DATA = Path(__file__).parents[1] / "data/records"
 
@@ -26,13 +28,14 @@ def answer():
     return record, advise(record)
 
 
-def text_of(answer, *devices, state="finished"):
-    record = DevicesRecord(state=state, started_at="", command=(), devices=devices)
-    answers = {device.device: answer for device in devices if not device.error}
-    return shown(record, answers)
+def record_of(*devices, state="finished"):
+    return DevicesRecord(state=state, started_at="", command=(), devices=devices)
 
 
-def shown(record, answers, *, folder="out", width=100, then=()):
+def text_of(answer, *devices, state="finished", answers=None, folder="out", width=100, then=()):
+    """What is shown of some devices; each has the same answer where none are given."""
+    record = record_of(*devices, state=state)
+    answers = answers or {device.device: answer for device in devices if not device.error}
     outcome = Outcome(record=record, folder=Path(folder), answers=answers)
     return several.answer(outcome, width=width, color=False, as_json=False, then=then)
 
@@ -47,8 +50,34 @@ def check(verdict, speed, reference):
 FIRST = DeviceRun(device="cuda-0", model="T4", folder="cuda-0")
 
 
+def cuda(number, model="T4", **changes):
+    return DeviceRun(device=f"cuda-{number}", model=model, **changes)
+
+
+def test_every_ending_of_a_device(answer):
+    """As fast as its twin, weak, interrupted, not begun, failed with and without words, no answer.
+
+    A run without an answer yet exits with 1 as well, and its own record says how far it came.
+    """
+    yet = replace(answer[1], recommended=None, headline="No answer yet: nothing above 8 was timed.")
+    devices = [
+        FIRST,
+        cuda(1, folder="cuda-0", twin_of="cuda-0", check=check("equal", 98, 100)),
+        cuda(2, folder="cuda-2", check=check("weak", 40, 100)),
+        cuda(3, "L4", folder="cuda-3", exit_code=130),
+        cuda(4, "L4"),
+        cuda(5, folder="cuda-5", exit_code=1),
+        cuda(6, "L4", error="Error: the GPU is in exclusive mode."),
+        cuda(7, "L4", folder="cuda-7", exit_code=1),
+    ]
+    answers = {"cuda-0": answer, "cuda-2": answer, "cuda-7": (answer[0], yet)}
+    resume = ["batchadvisor run --resume out/cuda-3 --device cuda:3 train.py"]
+    text = text_of(answer, *devices, state="interrupted", answers=answers, width=120, then=resume)
+    agrees("devices.txt", text)
+
+
 def test_a_row_for_each_and_the_next_command(answer):
-    text = text_of(answer, FIRST, DeviceRun(device="cuda-1", model="L4", folder="cuda-1"))
+    text = text_of(answer, FIRST, cuda(1, "L4", folder="cuda-1"))
     size = answer[1].recommended.batch_size
     assert text.startswith(f"Batch size by device: cuda-0 {size}, cuda-1 {size}")
     assert "Next: batchadvisor advise out/cuda-0" in text
@@ -57,70 +86,14 @@ def test_a_row_for_each_and_the_next_command(answer):
 
 def test_numbers_that_nothing_can_have_measured(answer, tmp_path):
     """One clear error, as for a record."""
-    checked = DeviceRun(device="cuda-1", model="T4", check=check("equal", -3.0, 1.0))
-    record = DevicesRecord(state="finished", started_at="", command=(), devices=(FIRST, checked))
+    checked = cuda(1, check=check("equal", -3.0, 1.0))
+    record = record_of(FIRST, checked)
     (tmp_path / "devices.json").write_bytes(msgspec.json.encode(record))
     with pytest.raises(UsageError, match=r"devices\[1\]\.check\.samples_per_s.*nothing can have"):
         read_devices(tmp_path)
-    sound = msgspec.structs.replace(record, devices=(FIRST,))
+    sound = replace(record, devices=(FIRST,))
     (tmp_path / "devices.json").write_bytes(msgspec.json.encode(sound))
     assert read_devices(tmp_path).record == sound
-
-
-def test_an_interrupted_device_did_not_fail(answer):
-    cut = DeviceRun(device="cuda-1", model="L4", folder="cuda-1", exit_code=130)
-    later = DeviceRun(device="cuda-2", model="L4")
-    broken = DeviceRun(device="cuda-3", model="T4", folder="cuda-3", exit_code=1)
-    record = DevicesRecord(
-        state="interrupted", started_at="", command=(), devices=(FIRST, cut, later, broken)
-    )
-    resume = ["batchadvisor run --resume out/cuda-1 --device cuda:1 train.py"]
-    text = shown(record, {"cuda-0": answer}, then=resume)
-    endings = {
-        line.split()[0]: line.split("  ")[-1] for line in text.splitlines() if "  cuda-" in line
-    }
-    assert endings["cuda-1"] == "interrupted"
-    assert endings["cuda-2"] == "not begun"
-    assert endings["cuda-3"] == "failed"
-    assert f"Next: {resume[0]}" in text
-
-
-def test_a_weak_twin_is_a_warning_with_its_numbers(answer):
-    weak = DeviceRun(device="cuda-1", model="T4", folder="cuda-1", check=check("weak", 40, 100))
-    text = text_of(answer, FIRST, weak)
-    assert "warning  cuda-1 is a weak twin: x0.40" in text
-
-
-def test_a_twin_that_was_only_checked_shows_its_own_speed(answer):
-    twin = DeviceRun(
-        device="cuda-1", model="T4", folder="cuda-0", twin_of="cuda-0",
-        check=check("equal", 98, 100),
-    )  # fmt: skip
-    text = text_of(answer, FIRST, twin)
-    row = next(line for line in text.splitlines() if line.strip().startswith("cuda-1  "))
-    assert "98" in row
-    assert "as cuda-0" in row
-    assert "cuda-1 is as fast as cuda-0" in text
-
-
-def test_a_device_that_failed_says_why(answer):
-    bad = DeviceRun(device="cuda-1", model="L4", error="Error: the GPU is in exclusive mode.")
-    text = text_of(answer, FIRST, bad, state="interrupted")
-    assert "error    cuda-1: the GPU is in exclusive mode." in text
-    assert "interrupted" in text
-
-
-def test_a_device_without_an_answer_yet_did_not_fail(answer):
-    """Its run exits with 1 as well, and its own record says how far it came."""
-    record, advice = answer
-    yet = msgspec.structs.replace(
-        advice, recommended=None, headline="No answer yet: nothing above 8 was timed."
-    )
-    later = DeviceRun(device="cuda-1", model="L4", folder="cuda-1", exit_code=1)
-    devices = DevicesRecord(state="finished", started_at="", command=(), devices=(FIRST, later))
-    text = shown(devices, {"cuda-0": answer, "cuda-1": (record, yet)}, width=140)
-    assert "No answer yet: nothing above 8 was timed" in text
-    assert "failed" not in text
 
 
 def test_a_run_that_goes_on_says_so(answer):
@@ -130,13 +103,6 @@ def test_a_run_that_goes_on_says_so(answer):
 
 def test_the_next_command_can_be_copied(answer):
     """Quoted for a shell, and whole in a narrow terminal."""
-    record = DevicesRecord(state="finished", started_at="", command=(), devices=(FIRST,))
     folder = f"a folder/{'long-' * 12}name"
-    text = shown(record, {"cuda-0": answer}, folder=folder, width=60)
+    text = text_of(answer, FIRST, folder=folder, width=60)
     assert text.endswith(f"Wrote {folder}\nNext: batchadvisor advise '{folder}/cuda-0'\n")
-
-
-def test_the_record_round_trips():
-    weak = DeviceRun(device="cuda-1", model="T4", check=check("weak", 40, 100))
-    record = DevicesRecord(state="finished", started_at="", command=("a",), devices=(FIRST, weak))
-    assert msgspec.json.decode(msgspec.json.encode(record), type=DevicesRecord) == record

@@ -6,10 +6,10 @@ import re
 import shutil
 from pathlib import Path
 
-import msgspec
 import pytest
 from batchadvisor.probes.trace.summary import summarise
 from batchadvisor.session.recording.store import RunStore
+from msgspec.structs import replace
 
 from ..trace.test_flames import check_speedscope
 from ..trace.test_launchers import PLANTED
@@ -35,10 +35,10 @@ def planted(folder, events, name=NAME):
     assert chosen == 128
     profile = summarise(path, name)
     trials = [
-        msgspec.structs.replace(trial, profile=profile if trial.batch_size == chosen else None)
+        replace(trial, profile=profile if trial.batch_size == chosen else None)
         for trial in record.trials
     ]
-    RunStore(folder).save(msgspec.structs.replace(record, trials=tuple(trials)))
+    RunStore(folder).save(replace(record, trials=tuple(trials)))
     return folder
 
 
@@ -57,26 +57,29 @@ class TestFlames:
         titles = re.findall(r"<title>([^<]*)</title>", text)
         assert any(title.startswith("backward pass: 20 µs a step, 57.1%") for title in titles)
 
-    def test_without_stacks_there_is_none(self, tmp_path):
+    def test_without_stacks_there_is_none_and_operators_alone_are_said(self, tmp_path):
         events = [event for event in PLANTED if event["cat"] != "python_function"]
-        text = page(planted(tmp_path / "run", events))
+        run = planted(tmp_path / "run", events)
+        text = page(run)
         assert '<figure class="flame"' not in text
         assert "No flame graph" not in text
         assert "no frames of Python" in text
+        code, text = report(run, "-o", tmp_path / "a.speedscope.json")
+        assert code == 0
+        assert "operators alone" in text
+        assert "--stacks" in text
 
-    def test_a_trace_that_is_gone(self, run):
-        (run / NAME).unlink()
-        text = page(run)
-        assert '<figure class="flame"' not in text
-        assert "No flame graph: the trace is not in the run&#39;s folder." in text
-        assert "<a href" not in text
-
-    def test_a_trace_that_is_cut(self, run):
+    def test_a_trace_that_is_cut_damaged_or_gone(self, run):
         whole = (run / NAME).read_bytes()
         (run / NAME).write_bytes(whole[: len(whole) // 2])
         assert '<figure class="flame"' in page(run)
         (run / NAME).write_bytes(b"\x1f\x8b no gzip")
         assert "No flame graph: " in page(run)
+        (run / NAME).unlink()
+        text = page(run)
+        assert '<figure class="flame"' not in text
+        assert "No flame graph: the trace is not in the run&#39;s folder." in text
+        assert "<a href" not in text
 
     def test_a_trace_outside_the_run_is_not_read(self, run):
         shutil.move(run / NAME, run.parent / "other.json")
@@ -100,10 +103,8 @@ class TestFlames:
 
 
 class TestLinks:
-    def test_beside_the_record(self, run):
+    def test_beside_the_record_and_from_elsewhere(self, run, tmp_path):
         assert f'href="./{NAME.replace("=", "%3D")}"' in page(run)
-
-    def test_from_elsewhere(self, run, tmp_path):
         (tmp_path / "pages").mkdir()
         output = tmp_path / "pages/a.html"
         assert report(run, "-o", output)[0] == 0
@@ -111,7 +112,7 @@ class TestLinks:
         assert link == f"./../run/{NAME.replace('=', '%3D')}"
         assert (output.parent / link.replace("%3D", "=")).resolve() == (run / NAME).resolve()
 
-    def test_json_and_markdown_name_the_file(self, run):
+    def test_json_names_the_file(self, run):
         code, text = report(run, "--json")
         assert code == 0
         (device,) = json.loads(text)["devices"]
@@ -136,14 +137,6 @@ class TestSpeedscope:
         code, text = report(run, "-o", output)
         assert (code, output.read_text()) == (2, "{}")
         assert "--force" in text
-
-    def test_operators_alone_are_said(self, tmp_path):
-        events = [event for event in PLANTED if event["cat"] != "python_function"]
-        run = planted(tmp_path / "run", events)
-        code, text = report(run, "-o", tmp_path / "a.speedscope.json")
-        assert code == 0
-        assert "operators alone" in text
-        assert "--stacks" in text
 
     @pytest.mark.parametrize("how", ["gone", "unprofiled", "two", "empty"])
     def test_one_clear_line(self, run, tmp_path, how):

@@ -12,13 +12,13 @@ import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-import msgspec
 import pytest
 from batchadvisor.records import Fault, FileTouched, Finding
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.html.labels import Place
 from batchadvisor.reports.html.svg import nice_ticks, shapes
 from batchadvisor.session.report import rendered
+from msgspec.structs import replace
 
 from . import samples
 from .test_markdown import comparison
@@ -80,19 +80,17 @@ def test_no_address_is_fetched(sample):
 def test_hostile_texts_are_escaped_everywhere():
     record, advice = samples.cpu()
     evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u2028{{7*7}}"
-    trials = [
-        msgspec.structs.replace(trial, detail=evil, outcome="exception") for trial in record.trials
-    ]
-    record = msgspec.structs.replace(
+    trials = [replace(trial, detail=evil, outcome="exception") for trial in record.trials]
+    record = replace(
         record,
-        trials=(*record.trials, *[msgspec.structs.replace(trials[0], batch_size=7)]),
+        trials=(*record.trials, *[replace(trials[0], batch_size=7)]),
         command=(evil,),
         files=(FileTouched(path=evil, action="write"),),
         faults=(Fault(outcome="exception", detail=evil, worker=0, log=evil),),
-        device=msgspec.structs.replace(record.device, name=evil),
+        device=replace(record.device, name=evil),
         stop_reason=evil,
     )
-    advice = msgspec.structs.replace(
+    advice = replace(
         advice,
         headline=evil,
         reason=evil,
@@ -103,10 +101,7 @@ def test_hostile_texts_are_escaped_everywhere():
     for report in (
         build_report(record, advice),
         build_report(record, advice, devices=twice),
-        comparison(
-            (record, advice),
-            (record, msgspec.structs.replace(advice, headline=f"{evil}.")),
-        ),
+        comparison((record, advice), (record, replace(advice, headline=f"{evil}."))),
     ):
         text = render(report)
         assert "alert(1)" in text
@@ -139,17 +134,6 @@ def test_all_that_the_report_says_is_readable_without_scripts(sample):
     )
 
 
-def test_the_chart_data_is_that_of_the_report():
-    report = build_report(*samples.gpu())
-    data = json.loads(scripts(render(report))[0])
-    assert set(data) == {f"0-{chart.key}" for chart in report.devices[0].charts}
-    for chart in report.devices[0].charts:
-        shown = data[f"0-{chart.key}"]
-        assert tuple(shown["x"]) == chart.x
-        for series, plain in zip(chart.series, shown["series"], strict=True):
-            assert tuple(plain["values"]) == series.values
-
-
 def test_many_sizes_and_gpus_stay_small(many):
     text = render(many)
     assert len(text.encode()) < MAX_BYTES
@@ -170,14 +154,6 @@ def test_the_throughput_stands_once_beside_the_answer(sample):
     timed = any(chart.key == "throughput" for chart in build_report(*sample()).devices[0].charts)
     assert first.count('data-chart="0-throughput"') == timed
     assert 'data-chart="0-throughput"' not in rest
-
-
-@pytest.mark.parametrize("sample", [samples.cpu, samples.gpu])
-def test_what_a_size_is_stands_beside_it(sample):
-    table = build_report(*sample()).devices[0].table
-    assert [column.title for column in table.columns[:2]] == ["batch", "note"]
-    (row,) = [row for row in table.rows if "recommended" in row.marks]
-    assert row.cells[1].startswith("recommended")
 
 
 def test_a_comparison_shows_both():
@@ -212,21 +188,16 @@ def test_a_comparison_lists_only_what_differs():
     assert said.startswith("Both runs: ")
 
 
-def test_the_same_script_under_another_path_is_compared():
-    record, advice = samples.cpu()
-    script = msgspec.structs.replace(record.script, digest="0123456789abcdef")
-    moved = msgspec.structs.replace(script, path="/elsewhere/copy.py")
-    first, second = (msgspec.structs.replace(record, script=one) for one in (script, moved))
-    report = comparison((first, advice), (second, advice))
-    assert "Not comparable" not in report.headline
-    assert not [row for row in report.circumstances.rows if row.cells[0] == "script"]
-
-
 def test_two_scripts_are_not_compared():
+    """The same one under another path is."""
     record, advice = samples.cpu()
-    other = msgspec.structs.replace(
-        record, script=msgspec.structs.replace(record.script, path="another.py")
-    )
+    record = replace(record, script=replace(record.script, digest="0123456789abcdef"))
+    moved = replace(record.script, path="another.py")
+    same = replace(record, script=moved)
+    compared = comparison((record, advice), (same, advice))
+    assert "Not comparable" not in compared.headline
+    assert not [row for row in compared.circumstances.rows if row.cells[0] == "script"]
+    other = replace(record, script=replace(moved, digest=""))
     text = render(comparison((record, advice), (other, advice)))
     headline = re.search(r"<h1>(.*?)</h1>", text)[1]
     assert headline.startswith("Not comparable: two scripts")
@@ -237,9 +208,7 @@ def test_two_scripts_are_not_compared():
 
 
 def test_the_licence_of_uplot_is_in_the_file():
-    text = page(samples.cpu)
-    assert "Copyright (c) 2022 Leon Sorokin" in text
-    assert "uPlot (v1.6.32)" in text
+    assert "Copyright (c) 2022 Leon Sorokin" in page(samples.cpu)
 
 
 def bare_tables(text):
@@ -266,6 +235,23 @@ def box_of(shape):
     (anchor,) = {"middle", "end"} & set(shape.attributes["class"].split()) or {"start"}
     place = Place(float(shape.attributes["x"]), float(shape.attributes["y"]), anchor)
     return place.box(shape.text)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0, 1e-6, [0, 2e-7, 4e-7, 6e-7, 8e-7, 1e-6]),
+        (0, 7.2, [0, 2, 4, 6]),
+        (0, 12345.0, [0, 5000, 10000]),
+        (0, 3e9, [0, 1e9, 2e9, 3e9]),
+        (-120, 20, [-100, -50, 0]),
+        (19.3, 20.1, [19.4, 19.6, 19.8, 20.0]),
+        (0, 0, [0]),
+        (0, float("inf"), [0]),
+    ],
+)
+def test_ticks_are_few_and_round(low, high, ticks):
+    assert nice_ticks(low, high) == pytest.approx(ticks)
 
 
 class TestPicture:
@@ -310,10 +296,8 @@ class TestPicture:
         charts = build_report(*sample()).devices[0].charts
         record, advice = sample()
         for size in (4, 16, 48, 96):  # wherever the estimate falls
-            law = advice.memory_law and msgspec.structs.replace(
-                advice.memory_law, largest_estimate=size * 64
-            )
-            moved = build_report(record, msgspec.structs.replace(advice, memory_law=law))
+            law = advice.memory_law and replace(advice.memory_law, largest_estimate=size * 64)
+            moved = build_report(record, replace(advice, memory_law=law))
             charts += moved.devices[0].charts
         for chart in charts:
             shown = shapes(chart)
@@ -331,18 +315,3 @@ class TestPicture:
                 assert not name.meets(other), chart.title
             for name, x in itertools.product(names, upright):
                 assert not name.left < x < name.right, chart.title
-
-    @pytest.mark.parametrize("top", [1e-6, 0.3, 1, 7.2, 99, 12345.0, 3e9])
-    def test_ticks_are_few_and_below_the_top(self, top):
-        ticks = nice_ticks(0, top)
-        assert 3 <= len(ticks) <= 9
-        assert ticks[0] == 0
-        assert ticks[-1] <= top
-
-    def test_ticks_of_nothing(self):
-        assert nice_ticks(0, 0) == [0]
-        assert nice_ticks(0, float("inf")) == [0]
-
-    def test_ticks_of_an_axis_that_begins_elsewhere(self):
-        assert nice_ticks(-120, 20) == [-100, -50, 0]
-        assert nice_ticks(19.3, 20.1) == [19.4, 19.6, 19.8, 20.0]

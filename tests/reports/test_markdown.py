@@ -2,14 +2,14 @@
 
 import re
 
-import msgspec
 import pytest
 from batchadvisor.advisor.compare import compare
 from batchadvisor.records import Distribution, Finding
 from batchadvisor.reports.builder.comparison import build_comparison
 from batchadvisor.reports.builder.run import build_report
-from batchadvisor.reports.markdown.page import code, escape
+from batchadvisor.reports.markdown.page import code
 from batchadvisor.session.report import rendered
+from msgspec.structs import replace
 
 from . import samples
 from .golden import agrees
@@ -35,7 +35,7 @@ def test_whole_text(sample):
 def test_runs_of_different_numbers_of_ranks_are_not_called_slower():
     record, advice = samples.cpu()
     ranks = Distribution(world_size=2, launcher="torchrun", ranks=())
-    job = msgspec.structs.replace(record, distribution=ranks)
+    job = replace(record, distribution=ranks)
     text = render(comparison((record, advice), (job, advice)))
     assert "### Ranks, 1 before, 2 after: x1.00 (" in text
     assert "samples per second for each rank" in text
@@ -53,18 +53,13 @@ def test_the_best_of_both_stands_beside_like_for_like():
     assert "like for like" not in same.headline
     record, advice = samples.interrupted()
     only = tuple(trial for trial in record.trials if trial.batch_size == 64)
-    elsewhere = msgspec.structs.replace(advice.recommended, batch_size=60, trial=0)
+    elsewhere = replace(advice.recommended, batch_size=60, trial=0)
     other = (
-        msgspec.structs.replace(
+        replace(
             record,
-            trials=tuple(
-                msgspec.structs.replace(trial, batch_size=60, arrived_batch_size=60)
-                for trial in only
-            ),
+            trials=tuple(replace(trial, batch_size=60, arrived_batch_size=60) for trial in only),
         ),
-        msgspec.structs.replace(
-            advice, recommended=elsewhere, fastest=elsewhere, largest=elsewhere, native=None
-        ),
+        replace(advice, recommended=elsewhere, fastest=elsewhere, largest=elsewhere, native=None),
     )
     assert "no size was timed in both" in comparison(samples.cpu(), other).headline
 
@@ -77,10 +72,8 @@ def test_hostile_texts_stay_texts():
     record, advice = samples.cpu()
     evil = "<img src=x onerror=alert(1)> | [a](javascript:x) **b** @user `c` https://evil.example"
     finding = Finding(rule="r", severity="error", message=evil, remedy=evil)
-    advice = msgspec.structs.replace(
-        advice, headline=evil, reason=evil, change=evil, findings=(finding,)
-    )
-    record = msgspec.structs.replace(record, command=(evil,))
+    advice = replace(advice, headline=evil, reason=evil, change=evil, findings=(finding,))
+    record = replace(record, command=(evil,))
     text = render(build_report(record, advice))
     outside = re.sub(r"(`+) ?.*?(?<!`)\1(?!`)", "", text)
     outside = re.sub(r"<(/?(details|summary|br)|!-- [a-z ]+ --)>", "", outside)
@@ -105,9 +98,3 @@ def test_code_spans_end_where_they_should(text):
     fence = re.match("`+", span)[0]
     assert span.endswith(fence)
     assert fence not in re.findall("`+", text)
-
-
-def test_escape_keeps_plain_words():
-    assert (
-        escape("Use batch size 32 (now 8), 100%: fine.") == "Use batch size 32 (now 8), 100%: fine."
-    )

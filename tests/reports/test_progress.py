@@ -58,17 +58,16 @@ def test_one_line_for_each_trial_and_nothing_else():
     ]
 
 
-def test_ascii_output_stays_ascii():
+def test_ascii_on_standard_error_alone_and_nothing_where_quiet(capsys):
     console, out = plain_console("ascii")
     run(ProgressDisplay(120, console=console))
     assert b"11.8 +-0.4 ms" in out.getvalue()
-
-
-def test_standard_output_is_left_alone(capsys):
     run(ProgressDisplay(120))
     caught = capsys.readouterr()
     assert caught.out == ""
     assert len(caught.err.splitlines()) == 5
+    run(NullDisplay())
+    assert capsys.readouterr() == ("", "")
 
 
 def test_notes_are_shown_without_markup():
@@ -78,11 +77,6 @@ def test_notes_are_shown_without_markup():
     display.note("worker 1 starts\x1b[31m [red]again[/red]\nafter a failure")
     display.close()
     assert out.getvalue() == b"batchadvisor: worker 1 starts [red]again[/red] after a failure\n"
-
-
-def test_nothing_is_shown_when_quiet(capsys):
-    run(NullDisplay())
-    assert capsys.readouterr() == ("", "")
 
 
 class FakeTerminal:
@@ -170,13 +164,6 @@ def test_updates_draw_nothing_themselves():
     terminal.display.close()
 
 
-def test_the_live_display_keeps_the_last_sizes_and_narrow_lines():
-    terminal = FakeTerminal(width=30)
-    run(terminal.display, terminal.clock)
-    run(terminal.display, terminal.clock)
-    assert len(terminal.display._done) == 8
-
-
 def test_a_dumb_terminal_gets_plain_lines():
     terminal = FakeTerminal(width=200, term="dumb")
     run(terminal.display, terminal.clock)
@@ -191,6 +178,13 @@ def test_colours_that_were_asked_for_make_no_terminal_of_a_log(monkeypatch, caps
     text = capsys.readouterr().err
     assert "\x1b" not in text
     assert len(text.splitlines()) == 5
+
+
+def test_the_live_display_keeps_the_last_sizes_and_narrow_lines():
+    terminal = FakeTerminal(width=30)
+    run(terminal.display, terminal.clock)
+    run(terminal.display, terminal.clock)
+    assert len(terminal.display._done) == 8
 
 
 @pytest.mark.parametrize("purpose", ["search", "confirm", "tail"])

@@ -1,6 +1,5 @@
 """The split plan where people read it, and its snippet at work."""
 
-import msgspec
 import pytest
 import torch
 from batchadvisor.records import DeviceRun
@@ -9,7 +8,6 @@ from batchadvisor.reports.builder.devices.text import build_devices_text
 from batchadvisor.reports.html.page import render as html
 from batchadvisor.reports.html.split_bars import bars
 from batchadvisor.reports.markdown.page import render as markdown
-from batchadvisor.reports.report import Report
 from batchadvisor.reports.terminal.document import render
 from batchadvisor.reports.words.split_snippet import IN_THE_LOOP, snippet
 
@@ -44,7 +42,8 @@ class TestTexts:
         start = text.index("#### Split plan")
         agrees("split.md", text[start : text.index("\n#### ", start + 1) + 1])
 
-    def test_the_page_draws_it(self, report):
+    def test_the_page_draws_it(self, report, answers):
+        assert report.split.plan == plan_of(answers)
         page = html(report)
         assert "<h2>Split plan</h2>" in page
         assert "as planned: 94 ms a step (estimate)" in page
@@ -64,11 +63,6 @@ class TestTexts:
         ends = [float(shape.attributes["x"]) + float(shape.attributes["width"]) for shape in shapes
                 if shape.tag == "rect"]  # fmt: skip
         assert max(ends) <= 900
-
-    def test_json_holds_the_plan(self, report, answers):
-        again = msgspec.json.decode(msgspec.json.encode(report), type=Report)
-        assert again.split == report.split
-        assert again.split.plan == plan_of(answers)
 
     def test_names_cannot_leave_their_comment(self, answers):
         name = "x\nimport os  # </script>```"
