@@ -70,7 +70,8 @@ def test_every_ending_of_a_device(answer):
         cuda(6, "L4", error="Error: the GPU is in exclusive mode."),
         cuda(7, "L4", folder="cuda-7", exit_code=1),
     ]
-    answers = {"cuda-0": answer, "cuda-2": answer, "cuda-7": (answer[0], yet)}
+    answers = dict.fromkeys(("cuda-0", "cuda-1", "cuda-2"), answer)
+    answers["cuda-7"] = (answer[0], yet)
     resume = ["batchadvisor run --resume out/cuda-3 --device cuda:3 train.py"]
     text = text_of(answer, *devices, state="interrupted", answers=answers, width=120, then=resume)
     agrees("devices.txt", text)
