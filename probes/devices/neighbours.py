@@ -146,7 +146,8 @@ def use_between(before: Snapshot, after: Snapshot, *, me: int, own: Collection[i
             if seconds > most.get(process.name, (0, 0.0))[1]:
                 most[process.name] = pid, seconds
         known = before.processes.get(pid)
-        num_running += process.running and known is not None and known.running
+        if known is not None and known.started == process.started:  # numbers are given again
+            num_running += process.running and known.running
     return Use(
         wall_s=after.at_s - before.at_s,
         busy_s=after.busy_s - before.busy_s,

@@ -88,7 +88,7 @@ BESIDE = {
         "(make 0.9)", f"stop make, or {LATER}; OMP_NUM_THREADS=1 leaves them their cores"),
     "a number given again": (
         {200: process("new", 9.0, started=2)},
-        {200: process("old", 500.0, started=1, running=False)},
+        {200: process("old", 500.0, started=1)},
         "(new 0.9)", f"stop new, or {LATER}"),
     # /proc with hidepid, or the neighbour of another container.
     "hidden names": ({}, {}, "used 0.9 of 2 cores (name not readable)", LATER),
