@@ -105,6 +105,20 @@ class TestContention:
         assert standing(Measurements.of(record(timed(8, 0.5), timed(32, 0.5))), 32) == "better"
 
 
+class TestInterval:
+    @pytest.mark.parametrize(("half_width", "said"), [(0.001, "worse"), (0.08, "too noisy")])
+    def test_it_decides_and_not_its_middle(self, half_width, said):
+        """A larger size that reads a little slower."""
+        turns = Turns(sizes=(8, 32), step_s=((0.1, 0.41),) * 40)
+        clean = trial_of(32, kind="turns", turns=turns)
+        windows = timed(8, 0.1, half_width=half_width), timed(32, 0.41, half_width=half_width)
+        run = record(*windows, *((clean,) if said == "worse" else ()))
+        compared = against_own(Measurements.of(run), 32)
+        assert compared.median < 1
+        assert (compared.high < 1) is (said == "worse")
+        assert standing(Measurements.of(run), 32) == said
+
+
 class TestFreshProcess:
     @pytest.mark.parametrize(("half_width", "said"), [(0.02, "better"), (0.45, "too noisy")])
     def test_windows_in_which_the_speed_changed_do_not_decide(self, half_width, said):
