@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from batchadvisor.callback.loop_info import Facts
 from batchadvisor.callback.step_counter import MAX_KINDS, MAX_UNSETTLED, NEVER, Core
@@ -96,6 +98,14 @@ class TestTimes:
         assert core.kinds[2, 1].times.count == 0
         assert core.kinds[2, 1].num_steps == 1
 
+    def test_a_pause_is_in_no_step(self, core, clock):
+        run_steps(core, clock, [8] * 5)
+        core.on_pause()
+        clock.pass_ms(1000)
+        run_steps(core, clock, [8] * 5)
+        core.on_run_end()
+        assert step_times(core.kinds[8, 1]) == {10 * MS}
+
     def test_a_step_over_a_pause_is_not_timed(self, core, clock):
         run_steps(core, clock, [8] * 5, micro=2)
         core.on_step_begin()
@@ -182,3 +192,8 @@ def test_each_value_of_a_long_stream_is_as_likely_to_be_kept():
             tenths[value // 20] += 1
     # 800 expected in each; the standard deviation is 26.
     assert all(700 < tenth < 900 for tenth in tenths)
+    random.seed(3)
+    sample_of(100)
+    drawn = random.random()
+    random.seed(3)
+    assert drawn == random.random(), "the user's random numbers are left alone"

@@ -58,7 +58,9 @@ def page(text="plain words", shown="everywhere"):
                     Finding(severity="info", message="again", estimate=True, code=("a = 1",)),
                 ),
             ),
-            Section(title="To paste", blocks=(Code(text="b = 2\n"),), shown=shown, folded=True),
+            Section(
+                title=f"To paste: {text}", blocks=(Code(text="b = 2\n"),), shown=shown, folded=True
+            ),
             Section(title="Brief", blocks=(Paragraph(text="short"),), shown="window"),
             Section(blocks=(Command(label="Now", text="batchadvisor run 'a b.py'"),)),
         ),

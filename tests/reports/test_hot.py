@@ -97,6 +97,10 @@ GROWN = {
     "the same size has no growth": (side(8, BEFORE), side(8, AFTER)),
     "operators on a CPU": (side(8, (), ON_CPU[0]), side(16, (), ON_CPU[1])),
     "of a GPU alone, and of a CPU: none": (side(8, BEFORE), side(16, (), ON_CPU[0])),
+    "of operators that are not listed their work on a GPU is not known": (
+        side(8, BEFORE, ON_GPU[0], num_operators=70),
+        side(16, AFTER, [*ON_GPU[1], replace(MM, name="aten::add")]),
+    ),
     "on a GPU operators come by their work there": (
         side(8, BEFORE, ON_GPU[0]), side(16, AFTER, ON_GPU[1]),
     ),
