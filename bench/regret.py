@@ -411,10 +411,15 @@ WORDS = {
 
 def all_judged(data: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
     """Regret and the rest of every run of a condition, by script."""
+    return {name: judged(row, kind, SCRIPTS[name]) for name, row in rows_with(data, kind).items()}
+
+
+def rows_with(data: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
+    """Scripts with a run of a condition and a second pass: one alone cannot choose and rate."""
     return {
-        name: judged(row, kind, SCRIPTS[name])
+        name: row
         for name, row in data["scripts"].items()
-        if kind in row["runs"]
+        if kind in row["runs"] and len(row["passes"]) > 1
     }
 
 
@@ -496,9 +501,7 @@ def report(data: dict[str, Any]) -> str:
     summary: dict[str, Any] = {}
     for kind in CONDITIONS:
         rows = []
-        for name, row in data["scripts"].items():
-            if kind not in row["runs"]:
-                continue
+        for name, row in rows_with(data, kind).items():
             run, script, truth = row["runs"][kind], SCRIPTS[name], truth_of(row)
             told = judged(row, kind, script)
             best = max(truth, key=lambda size: truth[size])

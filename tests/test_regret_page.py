@@ -64,3 +64,9 @@ class TestRegret:
         assert told["busy6"]["regret"] is None
         found = [regret.summary_of({"x": each})["of these found"] for each in told.values()]
         assert found == [1, 0, 0, 0]
+
+    def test_a_script_that_was_cut_off_after_one_pass_is_not_judged(self):
+        runs = {"busy1": {"recommended": 64, "standing": "better"}}
+        whole, cut = (row(*[{"16": 50, "64": 100}] * num) | {"runs": runs} for num in (2, 1))
+        told = regret.all_judged({"scripts": {"lstm": whole, "deep": cut}}, "busy1")
+        assert list(told) == ["lstm"]

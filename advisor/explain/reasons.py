@@ -297,7 +297,7 @@ def _nothing(measurements: Measurements, because: Because) -> str:
         case "too early":
             ran = f"Sizes up to {other} ran, and none was timed" if other else "Nothing was timed"
             step_s, more = measurements.script.native_step_s, _more_time(measurements, larger=True)
-            slow = "" if step_s is None else f" A step as written takes {format_seconds(step_s)}."
+            slow = "" if step_s is None else f" One step as written took {format_seconds(step_s)}."
             return f"{ran} before the time was over.{slow} {more}"
         case "out of memory":
             device = measurements.record.device

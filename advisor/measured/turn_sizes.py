@@ -11,7 +11,9 @@ FIELD = 0.5
 COMPARISON_SHARE = 0.1
 """One comparison may cost this share of the budget."""
 ONLY_COMPARISON_SHARE = 0.5
-"""One that alone can tell may cost this share: windows that only ever ran beside others do not."""
+"""One that alone can tell may cost this share: windows that only ever ran beside others do not. By
+its steps a GAN with two data workers needs 25 s of 60 for four rounds beside one busy process
+(bench/results/regret_amd-epyc-2-cores_2026-11-27.json)."""
 MIN_ROUNDS = 4
 TURN_WARMUP_STEPS = 1
 """The first step after another size finds memory of another shape."""

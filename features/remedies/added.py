@@ -37,6 +37,6 @@ def offered(record: RunRecord, advice: Advice, folder: Path) -> str:
         return ""
     kept = any(each.rule == "memory.page_faults" and each.code for each in advice.findings)
     counted = [trial.flops for trial in record.trials if trial.flops is not None]
-    convolves = any(flops.convolutions != 0 for flops in counted) or not counted
+    convolves = any(flops.convolutions for flops in counted)
     names = (plausible(advice.verdict.limit, convolves=convolves), "allocator" if kept else "")
     return ",".join(name for name in names if name)

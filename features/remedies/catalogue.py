@@ -714,7 +714,7 @@ def plausible(limit: Limit, *, convolves: bool) -> str:
     """What `--try` takes after a verdict; empty where no remedy can be tried.
 
     Args:
-        convolves: whether the model may have convolutions.
+        convolves: whether convolutions were seen in a step.
     """
     names = PLAUSIBLE.get(limit, ())
     return ",".join(name for name in names if convolves or name != CHANNELS_LAST)

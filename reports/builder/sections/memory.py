@@ -138,11 +138,9 @@ def capacity_text(record: RunRecord) -> str:
 
 
 def _section(each: ExplainedSize, record: RunRecord, recommended: Choice | None) -> MemorySection:
-    name = f"batch {each.batch_size}, {WHY[each.why]}"
-    if each.why == "recommended" and (
-        recommended is None or recommended.batch_size != each.batch_size
-    ):
-        name = f"batch {each.batch_size}"
+    still = recommended is not None and recommended.batch_size == each.batch_size
+    why = "" if each.why == "recommended" and not still else f", {WHY[each.why]}"
+    name = f"batch {each.batch_size}{why}"
     trial = each.trial
     if trial is None:
         return _unknown(name, each.reason)
