@@ -68,6 +68,8 @@ class StepQuality(Record, frozen=True, kw_only=True):
         num_collections: full collections of Python's garbage collector in the timed steps.
         collected_s: seconds that these add to a step on average; a part of its time.
         page_faults: where they may be a good part of a step on a CPU.
+        cpu_s: CPU seconds of all threads of the process in one of the steps that the step time is
+            made of, their mean; `None` where it was not read, or a device goes on by itself.
         method: what the trial's step time is. `clean steps`: the median over them. `low quantile`:
             the first quartile of all steps, where clean ones could not be told apart; the interval
             then reaches down to what the steps would have taken without the time that they waited
@@ -86,5 +88,6 @@ class StepQuality(Record, frozen=True, kw_only=True):
     num_collections: int = 0
     collected_s: float = 0.0
     page_faults: PageFaults | None = None
+    cpu_s: float | None = None
     method: StepMethod = "clean steps"
     unavailable: dict[str, str] = {}

@@ -23,12 +23,15 @@ class TurnsPlan(Record, frozen=True, kw_only=True):
         num_steps: optimizer steps of a turn that count, by size.
         num_warmup_steps: steps before them that do not.
         num_rounds: of all sizes.
+        most_s: seconds of counted steps after which a turn ends, whatever its steps were to be;
+            `None` for no end. Beside others a step may suddenly take fifty times as long.
     """
 
     sizes: tuple[int, ...]
     num_steps: tuple[int, ...]
     num_warmup_steps: int = 1
     num_rounds: int = 1
+    most_s: float | None = None
 
 
 class TrialRequest(Record, frozen=True, kw_only=True):

@@ -43,6 +43,8 @@ class Turns(Record, frozen=True, kw_only=True):
             `None` where a turn was not of the usual kind (a step that a scaler skipped).
         lost_s: seconds of these that the steps waited for a core, by the kernel's count; empty
             where that was not read. What a turn would have taken alone lies between.
+        cpu_s: CPU seconds of all threads of the process in the same steps, mean of a turn; empty
+            where that was not read, or a device goes on by itself.
         real: real tokens of a step, mean of the same steps; empty where they are not surely known.
         positions, squares: of the same steps, as in the tokens of a trial; empty where `real` is.
         counted: by size, what the batches of all of its turns held; empty where `real` is.
@@ -53,6 +55,7 @@ class Turns(Record, frozen=True, kw_only=True):
     sizes: tuple[Count, ...]
     step_s: tuple[tuple[float | None, ...], ...]
     lost_s: tuple[tuple[float, ...], ...] = ()
+    cpu_s: tuple[tuple[float | None, ...], ...] = ()
     real: tuple[tuple[float | None, ...], ...] = ()
     positions: tuple[tuple[float | None, ...], ...] = ()
     squares: tuple[tuple[float | None, ...], ...] = ()
@@ -60,7 +63,8 @@ class Turns(Record, frozen=True, kw_only=True):
     unsure: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        rows = (*self.step_s, *self.lost_s, *self.real, *self.positions, *self.squares)
+        rows = (*self.step_s, *self.lost_s, *self.cpu_s)
+        rows += (*self.real, *self.positions, *self.squares)
         if any(len(row) != len(self.sizes) for row in rows):
             msg = f"a round of {len(self.sizes)} sizes that took turns has another number of times"
             raise ValueError(msg)

@@ -38,6 +38,11 @@ FEW = 3
 """Readings in turn beside others of which fewer tell nothing: in one round a neighbour may have met
 one size alone. Beside three busy processes one round had two sizes of a GAN alike; by themselves
 one is x2.6 as fast (bench/results/regret_amd-epyc-2-cores_2026-11-27.json)."""
+SPUN = 3.0
+"""A step that used so many times the CPU time of another one of as many samples, or of more, spun:
+its threads waited for one that had no core. With two threads on one core and a neighbour on the
+other a step of a perceptron took 0.61 s and 0.61 s of CPU time, and beside the same neighbour 12 ms
+and 15 ms while each thread had a core (two cores of an AMD EPYC)."""
 LEAST_TIME_SHARE = 0.01
 """No step would have taken less than this share of its time."""
 ALONE = 0.1
@@ -101,6 +106,8 @@ class Reading(NamedTuple):
         error: standard error of a window; `None` of a turn, whose noise the record shows.
         weight: of a turn whose batches are uneven, its share of time; 0 of others.
         clean: nothing held it up.
+        cpu_s: CPU seconds of a micro-batch; `None` where unknown.
+        spun: most of these were no work.
         trial, process: that it was taken in, by number.
         round: of a turn; `None` of a window, which is as long as many.
     """
@@ -114,6 +121,8 @@ class Reading(NamedTuple):
     trial: int
     process: int
     round: int | None
+    cpu_s: float | None = None
+    spun: bool = False
 
 
 class Speeds:
@@ -153,8 +162,12 @@ class Speeds:
 
         Not where windows alone compare the two, and one only ever ran beside others: what spinning
         threads add to a step is no waiting, and much the same for all sizes. It makes a larger one
-        look better than it is, and nothing tells how much.
+        look better than it is, and nothing tells how much. Nor where the threads of one spun for
+        most of its steps, and those of the other did not.
         """
+        spun = {each.size for each in self._readings if each.spun}
+        if (size in spun) != (other in spun):
+            return False
         sure = {each.size for each in self._readings if each.clean or each.error is None}
         return bool(self.num_rounds(size, other)) or {size, other} <= sure
 
@@ -322,6 +335,7 @@ def readings_of(trials: Sequence[Trial]) -> list[Reading]:
     windows = [reading for trial in trials for reading in _window(trial)]
     by_size = {trial.batch_size: trial for trial in trials if trial.kind == "timed"}
     turns = [reading for trial in trials for reading in _in_turn(trial, by_size)]
+    windows, turns = _unspun(windows, turns)
     clean = Counter(each.size for each in turns if each.clean)
     num = Counter(each.size for each in turns)
     turns = [
@@ -329,6 +343,31 @@ def readings_of(trials: Sequence[Trial]) -> list[Reading]:
     ]
     calm = {each.size for each in (*windows, *turns) if each.clean}
     return [*(each for each in windows if each.clean or each.size not in calm), *turns]
+
+
+def _unspun(windows: list[Reading], turns: list[Reading]) -> tuple[list[Reading], list[Reading]]:
+    """Readings without those whose threads spun, where a size has enough of the others."""
+    least_s = [(each.size, each.cpu_s) for each in (*windows, *turns) if each.cpu_s is not None]
+
+    def marked(reading: Reading) -> Reading:
+        if reading.clean or reading.cpu_s is None:
+            return reading
+        work_s = min(cpu_s for size, cpu_s in least_s if size >= reading.size)
+        if reading.cpu_s <= SPUN * work_s:
+            return reading
+        spun = log(reading.cpu_s / work_s)
+        return reading._replace(spun=True, lost=max(reading.lost, spun))
+
+    windows, turns = [marked(each) for each in windows], [marked(each) for each in turns]
+    worked = Counter(each.size for each in turns if not each.spun)
+    enough = {size for size, num in worked.items() if num >= FEW}
+    enough |= {each.size for each in (*windows, *turns) if each.clean}
+    # Of a size that took no turns the windows alone say what they can.
+    enough |= {each.size for each in windows if not each.spun} - {each.size for each in turns}
+    return (
+        [each for each in windows if not each.spun or each.size not in enough],
+        [each for each in turns if not each.spun or each.size not in enough],
+    )
 
 
 def _window(trial: Trial) -> list[Reading]:
@@ -354,8 +393,14 @@ def _window(trial: Trial) -> list[Reading]:
             trial=trial.ordinal,
             process=trial.worker,
             round=None,
+            cpu_s=_of_one(None if trial.quality is None else trial.quality.cpu_s, trial),
         )
     ]
+
+
+def _of_one(cpu_s: float | None, trial: Trial) -> float | None:
+    """CPU seconds of one micro-batch of a step."""
+    return None if cpu_s is None else cpu_s / (trial.micro_batches or 1)
 
 
 def _in_turn(trial: Trial, windows: dict[int, Trial]) -> list[Reading]:
@@ -397,6 +442,7 @@ def _in_turn(trial: Trial, windows: dict[int, Trial]) -> list[Reading]:
                     trial=trial.ordinal,
                     process=trial.worker,
                     round=number + 1,
+                    cpu_s=_of_one(turns.cpu_s[number][column], trial) if turns.cpu_s else None,
                 )
             )
     return readings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...records import Trial
 from .measurements import Measurements
 from .once import once
 from .trials import fastest_of, throughput
@@ -11,15 +12,17 @@ FIELD = 0.5
 COMPARISON_SHARE = 0.1
 """One comparison may cost this share of the budget."""
 ONLY_COMPARISON_SHARE = 0.5
-"""One that alone can tell may cost this share: windows that only ever ran beside others do not. By
-its steps a GAN with two data workers needs 25 s of 60 for four rounds beside one busy process
-(bench/results/regret_amd-epyc-2-cores_2026-11-27.json)."""
+"""Those that alone can tell may cost this share together: windows that only ever ran beside others
+do not. By its steps a GAN with two data workers needs 25 s of 60 for four rounds beside one busy
+process (bench/results/regret_amd-epyc-2-cores_2026-11-27.json)."""
 MIN_ROUNDS = 4
 TURN_WARMUP_STEPS = 1
 """The first step after another size finds memory of another shape."""
 MAX_WORKERS_WARMUP_STEPS = 9
 """Data workers have batches of the old size under way, which are dropped; two each by default. So
 many steps later, at most, their queue is as it is in training."""
+READY = 0.02
+"""A step that waits for less of its time finds a batch ready."""
 
 
 @once
@@ -30,42 +33,89 @@ def field(measurements: Measurements) -> dict[int, float]:
 
     Where batches are fetched in pools, that is as many optimizer steps as a pool has batches for.
     """
+    if not can_take_turns(measurements):
+        return {}
+    script = measurements.script
+    candidates = _candidates(measurements)
+    warmup = warmup_steps(measurements)
+    most_s = comparison_share(measurements) * measurements.goal.budget_s / 2 / MIN_ROUNDS
+    most_s /= 1 + warmup
+    return {
+        size: script.pool * trial.step_s.median
+        for size, trial in candidates.items()
+        if trial.step_s is not None and script.pool * trial.step_s.median <= most_s
+    }
+
+
+def can_take_turns(measurements: Measurements) -> bool:
+    """Whether sizes may take turns on this device and in this script."""
     device, script = measurements.record.device, measurements.script
     if device is None or device.kind != "cpu":
-        return {}
-    if not script.takes_turns or measurements.too_short_for_turns:
-        return {}
+        return False
+    return script.takes_turns and not measurements.too_short_for_turns
+
+
+@once
+def _candidates(measurements: Measurements) -> dict[int, Trial]:
+    """Sizes near the best and the script's own, with the trial that speaks for each."""
     measured = {
         size: trial
         for size, trial in fastest_of(measurements.searched_trials).items()
         if measurements.usable(size)
     }
     floor = FIELD * max(map(throughput, measured.values()), default=0.0)
-    warmup = warmup_steps(measurements)
-    most_s = comparison_share(measurements) * measurements.goal.budget_s / 2 / MIN_ROUNDS
-    most_s /= 1 + warmup
     return {
-        size: script.pool * trial.step_s.median
+        size: trial
         for size, trial in measured.items()
-        if trial.step_s is not None
-        and (throughput(trial) >= floor or size == measurements.own_size)
-        and script.pool * trial.step_s.median <= most_s
+        if _may_reach(trial) >= floor or size == measurements.own_size
     }
+
+
+def _may_reach(trial: Trial) -> float:
+    """Samples per second; beside others what they may be without these."""
+    rate = trial.samples_per_s
+    return throughput(trial) if rate is None or not trial.contended else rate.high
 
 
 def comparison_share(measurements: Measurements) -> float:
     """The share of the budget that one comparison may cost."""
-    return ONLY_COMPARISON_SHARE if only_turns_tell(measurements) else COMPARISON_SHARE
+    if not only_turns_tell(measurements):
+        return COMPARISON_SHARE
+    spent_s = sum(trial.elapsed_s for trial in measurements.ran if trial.kind == "turns")
+    return max(COMPARISON_SHARE, ONLY_COMPARISON_SHARE - spent_s / measurements.goal.budget_s)
 
 
+@once
 def only_turns_tell(measurements: Measurements) -> bool:
-    """Whether two sizes or more were timed, each only beside others, and none took turns yet."""
+    """Whether sizes were timed only beside others, and one of those near the best, or the script's
+    own, has not taken turns yet."""
+    met = {size for turns in measurements.search_turns for size in turns.sizes}
+    candidates = _candidates(measurements).keys()
+    return len(candidates) > 1 and not candidates <= met and only_beside_others(measurements)
+
+
+def only_beside_others(measurements: Measurements) -> bool:
+    """Whether sizes were timed, and none of them without others on its cores."""
     trials = measurements.searched_trials
-    several = len({trial.batch_size for trial in trials}) > 1
-    return several and all(trial.contended for trial in trials) and not measurements.search_turns
+    return bool(trials) and all(trial.contended for trial in trials)
 
 
 def warmup_steps(measurements: Measurements) -> int:
-    """Steps of a turn that do not count."""
+    """Steps of a turn that do not count.
+
+    Beside others steps are long: a queue that is never empty is full again after the first.
+    """
     num_queued = 2 * (measurements.script.num_workers or 0)
+    if num_queued and only_beside_others(measurements) and _finds_batches_ready(measurements):
+        num_queued = 0
     return min(TURN_WARMUP_STEPS + num_queued, MAX_WORKERS_WARMUP_STEPS)
+
+
+def _finds_batches_ready(measurements: Measurements) -> bool:
+    """Whether no size near the best waited for its loader."""
+    return all(
+        trial.step_s is not None
+        and trial.input_wait_s is not None
+        and trial.input_wait_s.median <= READY * trial.step_s.median
+        for trial in _candidates(measurements).values()
+    )

@@ -25,7 +25,7 @@ from ..measured.sizes import allowed, largest_allowed, smallest_allowed, smalles
 from ..measured.speeds import SURE
 from ..measured.thresholds import BUDGET_SPENT
 from ..measured.trials import throughput
-from ..measured.turn_sizes import field
+from ..measured.turn_sizes import field, only_beside_others
 from .clean_search import next_to_knee
 from .cost import Budget, has_long_steps
 from .less_padding import next_smaller, surely_slower
@@ -73,6 +73,7 @@ def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
     return (
         (_again(measurements) if len(measurements.searched) > 1 else None)  # a second size first
         or next_comparison(measurements)
+        or _until_it_tells(measurements)
         or next_smaller(measurements)  # these cost the least
         or _first_larger(measurements, budget)
         or _first_smaller(measurements, budget)
@@ -89,8 +90,11 @@ def _again(measurements: Measurements) -> TrialRequest | None:
     """A size that something seems to have disturbed is timed once more.
 
     It is when others used the machine meanwhile, when a larger size was faster a step, or when
-    its throughput falls below that of both its neighbours. If it stays so, it is real.
+    its throughput falls below that of both its neighbours. If it stays so, it is real. Where each
+    size was timed beside others, it would be so again.
     """
+    if only_beside_others(measurements):
+        return None
     sizes = measurements.searched
     counts = Counter(trial.batch_size for trial in measurements.searched_trials)
     suspects = [size for size, trial in sizes.items() if trial.doubts]
@@ -102,6 +106,18 @@ def _again(measurements: Measurements) -> TrialRequest | None:
             why = "timed again: something seems to have disturbed it"
             return timed_request(measurements, size, why)
     return None
+
+
+def _until_it_tells(measurements: Measurements) -> TrialRequest | None:
+    """More rounds of the best size and the script's own, while threads of one of them spun in
+    nearly all of its steps and those of the other did not."""
+    own, sizes, speeds = measurements.own_size, measurements.searched, measurements.searched_speeds
+    best = best_size(sizes) if sizes else None
+    if own not in sizes or best is None or best == own or not speeds.num_rounds(best, own):
+        return None
+    if speeds.tells(best, own):
+        return None
+    return more_rounds(measurements, (own, best), best, own, NO_GAIN)
 
 
 def _dips(sizes: dict[int, Trial]) -> list[int]:
@@ -134,7 +150,12 @@ def _first_larger(measurements: Measurements, budget: Budget) -> TrialRequest | 
 
 
 def _first_smaller(measurements: Measurements, budget: Budget) -> TrialRequest | None:
-    """A much smaller size than the script's own, for the cost of a step that no batch changes."""
+    """A much smaller size than the script's own, for the cost of a step that no batch changes.
+
+    Beside others a step costs mostly these.
+    """
+    if only_beside_others(measurements):
+        return None
     goal, own = measurements.goal, measurements.own_size
     if own is None or own < LEAST_OWN or goal.kind != "knee" or goal.start:
         return None

@@ -16,7 +16,13 @@ import msgspec
 from ...records import Purpose, Spread, TrialRequest, TurnsPlan
 from ...spread import CONFIDENCE
 from ..measured.measurements import Measurements
-from ..measured.turn_sizes import MIN_ROUNDS, comparison_share, field, warmup_steps
+from ..measured.turn_sizes import (
+    MIN_ROUNDS,
+    comparison_share,
+    field,
+    only_beside_others,
+    warmup_steps,
+)
 from .cost import turns_s
 
 ROUNDS = 6
@@ -32,6 +38,8 @@ TURN_OF_LENGTHS_S = 0.1
 TURN_OF_WORKERS_S = 0.2
 """Seconds of a turn where data workers hand over batches in bursts."""
 MAX_TURN_STEPS = 50
+LONG_TURN = 2.0
+"""Beside others a turn ends after so many times the seconds that it was to take."""
 
 
 def in_turn(
@@ -113,6 +121,7 @@ def comparison(
             for seconds in steps.values()
         ),
         num_warmup_steps=warmup_steps(measurements),
+        most_s=LONG_TURN * turn_s if only_beside_others(measurements) else None,
     )
     most_s = comparison_share(measurements) * measurements.goal.budget_s
     most = int(most_s / turns_s(plan, steps.__getitem__))

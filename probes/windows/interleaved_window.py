@@ -39,6 +39,7 @@ class _Place(NamedTuple):
     round: int
     column: int
     counts: bool
+    ends_turn: bool
     ends_round: bool
 
 
@@ -97,6 +98,9 @@ class TurnsWindow:
         self._num_warmup_steps = self._plan.num_warmup_steps + num_ahead
         self._schedule = _schedule(self._plan, seed, self._num_warmup_steps)
         self._place = next(self._schedule)
+        self._burst = max(1, num_workers)
+        self._turn_s: list[float] = []
+        self._resumed_s = self._started_s
         self._steps: list[tuple[_Place, Step]] = []
         self._wrong: Counter[tuple[int, int | None]] = Counter()
         self._proof = ""
@@ -138,6 +142,7 @@ class TurnsWindow:
         if self._evidence is not None and self._place.counts:
             self._reading = self._evidence.read()
         self._step_started = self._device.mark()
+        self._resumed_s = self._clock()
 
     def boundary(self, parts: int = 1) -> bool:
         """A step ended, by the script's next fetch. True when the comparison is complete.
@@ -162,11 +167,16 @@ class TurnsWindow:
                 tokens=None if self._meter is None else self._meter.end_step(),
             )
             self._steps.append((self._place, step))
+            self._turn_s.append(self._clock() - self._resumed_s)
+        if self._plan.most_s is not None and self._agree(self._turn_is_long()):
+            self._end_turn()
         enough = self._late() or (self._place.ends_round and self._enough(self._place.round + 1))
         following = None if self._agree(enough) else next(self._schedule, None)
         if following is None:
             self._device.synchronize()
             return True
+        if (following.round, following.column) != (self._place.round, self._place.column):
+            self._turn_s = []
         self._place = following
         return False
 
@@ -198,6 +208,16 @@ class TurnsWindow:
         )
 
     # inside ----------------------------------------------------------------------------------
+
+    def _turn_is_long(self) -> bool:
+        """Whether the turn has steps that count, in whole bursts, and took all that it may."""
+        whole = bool(self._turn_s) and not len(self._turn_s) % self._burst
+        return whole and sum(self._turn_s) >= (self._plan.most_s or 0.0)
+
+    def _end_turn(self) -> None:
+        """Leaves out the steps of the turn that are to come."""
+        while not self._place.ends_turn:
+            self._place = next(self._schedule)
 
     def _enough(self, num_rounds: int) -> bool:
         if num_rounds < min(LEAST_ROUNDS, self._plan.num_rounds):
@@ -264,6 +284,9 @@ class TurnsWindow:
             sizes=self._plan.sizes,
             step_s=tuple(tuple(cell.step_s for cell in row) for row in rows),
             lost_s=tuple(tuple(cell.lost_s for cell in row) for row in rows) if read else (),
+            cpu_s=tuple(tuple(cell.cpu_s for cell in row) for row in rows)
+            if read and not self._asynchronous
+            else (),
             **tokens,
         )
 
@@ -301,18 +324,21 @@ class TurnsWindow:
         for (at, steps), known in zip(turns, timed, strict=True):
             judged_steps = itertools.islice(pairs, len(known))
             mine = [
-                (seconds, lost, held)
-                for (seconds, lost, is_slow), (_, held) in zip(judged_steps, known, strict=True)
+                (seconds, lost, step.evidence, held)
+                for (seconds, lost, is_slow), (step, held) in zip(judged_steps, known, strict=True)
                 if not is_slow
             ]
             mine = [step for step in mine if not step[1]] or mine
             if len(known) < len(steps) or not mine:
                 cells[at] = _Cell()
                 continue
+            cpu_s = [each.process_s for _, _, each, _ in mine if each is not None]
+            known_s = [value for value in cpu_s if value is not None]
             cells[at] = _Cell(
-                sum(seconds for seconds, _, _ in mine) / len(mine),
-                sum(lost for _, lost, _ in mine) / len(mine),
-                mean_of([held for _, _, held in mine]),
+                sum(seconds for seconds, _, _, _ in mine) / len(mine),
+                sum(lost for _, lost, _, _ in mine) / len(mine),
+                sum(known_s) / len(mine) if len(known_s) == len(mine) else None,
+                mean_of([held for _, _, _, held in mine]),
             )
         return cells
 
@@ -329,10 +355,11 @@ class TurnsWindow:
 
 
 class _Cell(NamedTuple):
-    """One turn: seconds and lost seconds of a step and what it held; `None` where unknown."""
+    """One turn: seconds, lost and CPU seconds of a step, what it held; `None` where unknown."""
 
     step_s: float | None = None
     lost_s: float = 0.0
+    cpu_s: float | None = None
     held: Held = NOTHING_HELD
 
 
@@ -348,4 +375,4 @@ def _schedule(plan: TurnsPlan, seed: int, num_warmup_steps: int) -> Iterator[_Pl
             for step in range(num_warmup_steps + plan.num_steps[column]):
                 counts = step >= num_warmup_steps
                 last = step + 1 == num_warmup_steps + plan.num_steps[column]
-                yield _Place(number, column, counts, last and column == columns[-1])
+                yield _Place(number, column, counts, last, last and column == columns[-1])

@@ -20,6 +20,9 @@ from .warm_up import WAITS, WarmUp
 MAX_CLEAN_SAMPLES = 30
 TIMING_PATIENCE = 2
 """Where clean steps are too few, timing goes on for this many times its limits."""
+HOPELESS = 2
+"""So many times the fewest samples, and half of the time, without a single clean step: there is no
+reason to expect one."""
 MAX_STEPS_A_SAMPLE = 50
 """Very short steps are averaged in groups, up to so many, so that a sample is not all jitter."""
 AHEAD_S = 1.0
@@ -124,6 +127,8 @@ class TimedSteps:
         if spent_s >= TIMING_PATIENCE * self._time_limit_s or num_steps >= most:
             return True
         clean = clean_steps.in_groups(self._judged(micro_batches).clean, group)
+        if not clean and num_steps >= HOPELESS * least * group:
+            return spent_s >= self._time_limit_s / 2
         if len(clean) < least:
             return False
         if len(clean) >= MAX_CLEAN_SAMPLES or spent_s >= self._time_limit_s:
@@ -156,7 +161,12 @@ class TimedSteps:
         clean = [step for step, lost in zip(finished, judged.lost_s, strict=True) if not lost]
         counts = [step.evidence.faults for step in clean if step.evidence is not None]
         faults = page_faults(counts, step_s.median)
-        return step_s, msgspec.structs.replace(quality, page_faults=faults)
+        places = clean_steps.stood_for(judged, method, group=group)
+        stood = [each for place in places if (each := finished[place].evidence) is not None]
+        cpu_s = [each.process_s for each in stood if each.process_s is not None]
+        return step_s, msgspec.structs.replace(
+            quality, page_faults=faults, cpu_s=sum(cpu_s) / len(cpu_s) if cpu_s else None
+        )
 
     def wait_time(self, micro_batches: int, method: StepMethod) -> Spread | None:
         """Seconds that a step waited for data, of the steps that the step time is made of.
