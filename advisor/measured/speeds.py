@@ -39,8 +39,8 @@ FEW = 3
 one size alone. Beside three busy processes one round had two sizes of a GAN alike; by themselves
 one is x2.6 as fast (bench/results/regret_amd-epyc-2-cores_2026-11-27.json)."""
 SPUN = 3.0
-"""A step that used so many times the CPU time of another one of as many samples, or of more, spun:
-its threads waited for one that had no core. With two threads on one core and a neighbour on the
+"""A step that used so many times the CPU time that its samples take in another step, spun: its
+threads waited for one that had no core. With two threads on one core and a neighbour on the
 other a step of a perceptron took 0.61 s and 0.61 s of CPU time, and beside the same neighbour 12 ms
 and 15 ms while each thread had a core (two cores of an AMD EPYC)."""
 LEAST_TIME_SHARE = 0.01
@@ -162,8 +162,8 @@ class Speeds:
 
         Not where windows alone compare the two, and one only ever ran beside others: what spinning
         threads add to a step is no waiting, and much the same for all sizes. It makes a larger one
-        look better than it is, and nothing tells how much. Nor where the threads of one spun for
-        most of its steps, and those of the other did not.
+        look better than it is, and nothing tells how much. Nor where threads of one spun, and those
+        of the other did not.
         """
         spun = {each.size for each in self._readings if each.spun}
         if (size in spun) != (other in spun):
@@ -346,27 +346,52 @@ def readings_of(trials: Sequence[Trial]) -> list[Reading]:
 
 
 def _unspun(windows: list[Reading], turns: list[Reading]) -> tuple[list[Reading], list[Reading]]:
-    """Readings without those whose threads spun, where a size has enough of the others."""
-    least_s = [(each.size, each.cpu_s) for each in (*windows, *turns) if each.cpu_s is not None]
+    """Marks readings whose threads spun, and leaves out those that others make unnecessary.
 
-    def marked(reading: Reading) -> Reading:
-        if reading.clean or reading.cpu_s is None:
-            return reading
-        work_s = min(cpu_s for size, cpu_s in least_s if size >= reading.size)
-        if reading.cpu_s <= SPUN * work_s:
-            return reading
-        spun = log(reading.cpu_s / work_s)
-        return reading._replace(spun=True, lost=max(reading.lost, spun))
-
-    windows, turns = [marked(each) for each in windows], [marked(each) for each in turns]
+    In a round the ones that spun alone, of a size with enough turns that did not those that did,
+    and windows beside others of a size that took turns: these met one state or the other.
+    """
+    rounds: dict[tuple[int, int | None], list[Reading]] = {}
+    for each in turns:
+        rounds.setdefault((each.trial, each.round), []).append(each)
+    alike = [
+        each
+        for together in rounds.values()
+        for each in together
+        if each.clean or _times_of_work(each, together) <= SPUN
+    ]
+    every = [*windows, *alike]
+    turns = [_marked(each, every) for each in alike]
     worked = Counter(each.size for each in turns if not each.spun)
     enough = {size for size, num in worked.items() if num >= FEW}
-    enough |= {each.size for each in (*windows, *turns) if each.clean}
-    # Of a size that took no turns the windows alone say what they can.
-    enough |= {each.size for each in windows if not each.spun} - {each.size for each in turns}
-    return (
-        [each for each in windows if not each.spun or each.size not in enough],
-        [each for each in turns if not each.spun or each.size not in enough],
+    turns = [each for each in turns if not each.spun or each.size not in enough]
+    told = {size for size, num in Counter(each.size for each in turns).items() if num >= FEW}
+    windows = [_marked(each, every) for each in windows if each.clean or each.size not in told]
+    return windows, turns
+
+
+def _marked(reading: Reading, every: Sequence[Reading]) -> Reading:
+    """The reading, as one that spun where it did: without that it may have been as much faster."""
+    times = 1.0 if reading.clean else _times_of_work(reading, every)
+    if times <= SPUN:
+        return reading
+    return reading._replace(spun=True, lost=max(reading.lost, log(times)))
+
+
+def _times_of_work(reading: Reading, others: Iterable[Reading]) -> float:
+    """CPU time over the least that others leave for it, 1 where that is unknown.
+
+    A step of more samples takes no less, and one of fewer no less a sample.
+    """
+    if reading.cpu_s is None:
+        return 1.0
+    return max(
+        (
+            reading.cpu_s / (other.cpu_s * max(1.0, reading.size / other.size))
+            for other in (reading, *others)
+            if other.cpu_s
+        ),
+        default=1.0,
     )
 
 

@@ -111,11 +111,12 @@ def _again(measurements: Measurements) -> TrialRequest | None:
 def _until_it_tells(measurements: Measurements) -> TrialRequest | None:
     """More rounds of the best size and the script's own, while threads of one of them spun in
     nearly all of its steps and those of the other did not."""
-    own, sizes, speeds = measurements.own_size, measurements.searched, measurements.searched_speeds
+    own, sizes = measurements.own_size, measurements.searched
     best = best_size(sizes) if sizes else None
-    if own not in sizes or best is None or best == own or not speeds.num_rounds(best, own):
+    if own not in sizes or best is None or best == own:
         return None
-    if speeds.tells(best, own):
+    met = any({own, best} <= set(turns.sizes) for turns in measurements.search_turns)
+    if not met or measurements.searched_speeds.tells(best, own):
         return None
     return more_rounds(measurements, (own, best), best, own, NO_GAIN)
 

@@ -71,6 +71,8 @@ class Disturbances:
         neighbours: busy processes for each core; a step waits for a core that much longer.
         spin: threads that spin against each other: factor of all times.
         spin_s: what they add to each step, whatever its size: barriers, one for each operator.
+        shares, shares_s: both threads share one core for so much of the time, so long at a time;
+            what they spin then takes `shared_s` of each step, whatever its size.
         every, periodic: each so many steps the script's own takes so much longer.
         counted: the kernel counts what threads wait.
     """
@@ -86,6 +88,9 @@ class Disturbances:
     neighbours: float = 0.0
     spin: float = 1.0
     spin_s: float = 0.0
+    shares: float = 0.0
+    shares_s: float = 5.0
+    shared_s: float = 0.5
     every: int = 0
     periodic: float = 0.0
     counted: bool = True
@@ -95,6 +100,7 @@ class Disturbances:
         """Whether the machine is quiet; the script's own slow steps are its own."""
         return (
             not (self.stalled or self.stalls_a_s or self.drift or self.neighbours or self.spin_s)
+            and not self.shares
             and self.slow == self.spin == 1.0
         )
 
@@ -113,9 +119,12 @@ class Kernel:
     stolen_s: float = 0.0
     switches: int = 0
     thread_s: float = 0.0
+    process_s: float = 0.0
     size: int = 0
     is_slow: bool = False
     phase_ends_s: float = 0.0
+    on_one_core: bool = False
+    sharing_ends_s: float = 0.0
     unavailable: dict = field(default_factory=dict)
 
     def clock(self):
@@ -150,7 +159,7 @@ class Kernel:
             throttled_s=None,
             switches=self.switches,
             thread_s=self.thread_s,
-            process_s=self.thread_s,
+            process_s=self.process_s,
             stops=0,
         )
 
@@ -172,6 +181,9 @@ class Kernel:
             share = rng.uniform(0.3, 0.6)
             waits_s += share * spun_s
             busy_s += (1 - share) * spun_s
+        if how.shares and self._shares_a_core():
+            busy_s += how.shared_s / 2 * rng.uniform(0.95, 1.05)
+            waits_s += busy_s
         if how.neighbours:
             waits_s += self._slices_s(busy_s)
         stall_s, seen_s = self._stall_s(busy_s), 0.0
@@ -185,6 +197,7 @@ class Kernel:
         self.stolen_s += stolen_s
         self.switches += waits_s + seen_s > 0
         self.thread_s += busy_s
+        self.process_s += 2 * busy_s
 
     def _slices_s(self, busy_s):
         """Waiting for a core: slices of 4 ms that go to neighbours while a step needs the core."""
@@ -197,6 +210,15 @@ class Kernel:
         how, rng = self.disturbances, self.rng
         chance = max(how.stalled, 1 - math.exp(-how.stalls_a_s * busy_s))
         return rng.uniform(1, 3) if rng.random() < chance else 0.0
+
+    def _shares_a_core(self):
+        """Whether the scheduler has put both threads on one core for now."""
+        how, rng = self.disturbances, self.rng
+        while self.now_s >= self.sharing_ends_s:
+            self.on_one_core = not self.on_one_core
+            share = how.shares if self.on_one_core else 1 - how.shares
+            self.sharing_ends_s += rng.expovariate(1 / (2 * share * how.shares_s))
+        return self.on_one_core
 
     def _speed(self):
         how, rng = self.disturbances, self.rng
@@ -347,3 +369,18 @@ def session_of(seed):
     )
     kernel = Kernel(law, disturbances_of(rng), rng)
     return Session(kernel, native=native, goal=goal)
+
+
+def shared_session_of(seed, budget_s=120):
+    """A session whose threads share one core for stretches, beside a neighbour on the other."""
+    rng = random.Random(seed)
+    native = rng.choice((8, 16, 32, 64))
+    law = law_of(rng, native, 10 ** rng.uniform(-2.5, -1.5))
+    how = Disturbances(
+        neighbours=0.1,
+        shares=rng.uniform(0.1, 0.9),
+        shares_s=10 ** rng.uniform(-0.5, 1.2),
+        shared_s=10 ** rng.uniform(-1, 0.3),
+    )
+    kernel = Kernel(law, how, rng)
+    return Session(kernel, native=native, goal=Goal(budget_s=budget_s))

@@ -105,6 +105,67 @@ class TestContention:
         assert standing(Measurements.of(record(timed(8, 0.5), timed(32, 0.5))), 32) == "better"
 
 
+def shared(step_s, cpu_s):
+    """A window beside others, in which steps used so much CPU time."""
+    return {"step_s": step_s, "quality": msgspec.structs.replace(CONTENDED, cpu_s=cpu_s)}
+
+
+SPINS, WORKS = (0.5, 0.48), (0.012, 0.015)
+"""Seconds and CPU seconds of a step of 8: both threads on one core, and each on its own."""
+
+
+class TestSpinningThreads:
+    """Two threads on one core, a neighbour on the other: steps take fifty times as long."""
+
+    def run(self, *turns, own=SPINS, other=WORKS):
+        columns = [
+            {
+                "step_s": (rows[0][0], rows[1][0]),
+                "lost_s": (rows[0][0] / 10, rows[1][0] / 10),
+                "cpu_s": (rows[0][1], rows[1][1]),
+            }
+            for rows in turns
+        ]
+        rounds = Turns(
+            sizes=(8, 32),
+            **{key: tuple(row[key] for row in columns) for key in ("step_s", "lost_s", "cpu_s")},
+        )
+        together = (trial_of(32, kind="turns", turns=rounds),) if turns else ()
+        return Measurements.of(
+            record(trial_of(8, **shared(*own)), trial_of(32, **shared(*other)), *together)
+        )
+
+    def test_windows_of_which_one_spun(self):
+        """A step of 32 needs as much CPU time as one of 8 at least: so that most of that spun."""
+        assert standing(self.run(), 32) == "too noisy"
+
+    @pytest.mark.parametrize(
+        ("turns", "ratio"),
+        [
+            ([(SPINS, SPINS)] * 4, 4.0),  # the same for both
+            ([(WORKS, WORKS)] * 3 + [(SPINS, SPINS)] * 3, 4.0),
+            ([(WORKS, (0.024, 0.03))] * 4 + [(SPINS, (0.024, 0.03))] * 4, 2.0),
+            ([(WORKS, (0.024, 0.03))] * 4 + [(WORKS, (0.6, 0.58))] * 4, 2.0),
+        ],
+    )
+    def test_rounds_in_which_both_worked_decide(self, turns, ratio):
+        measurements = self.run(*turns, other=SPINS)
+        assert standing(measurements, 32) == "better"
+        assert against_own(measurements, 32).median == pytest.approx(ratio, rel=0.1)
+
+    def test_rounds_in_which_one_always_spun(self):
+        measurements = self.run(*[(SPINS, WORKS)] * 4)
+        assert standing(measurements, 32) == "too noisy"
+        request = next_size(measurements, Budget(measurements))
+        assert request.turns is not None
+        assert request.turns.sizes == (8, 32)
+
+    def test_a_larger_step_may_need_more_cpu_time(self):
+        slow = (0.1, 0.15)
+        measurements = self.run(*[(WORKS, slow)] * 4, own=WORKS, other=slow)
+        assert standing(measurements, 32) == "worse"
+
+
 class TestInterval:
     @pytest.mark.parametrize(("half_width", "said"), [(0.001, "worse"), (0.08, "too noisy")])
     def test_it_decides_and_not_its_middle(self, half_width, said):

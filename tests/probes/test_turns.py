@@ -2,8 +2,10 @@
 
 from collections import Counter
 
+import msgspec
 import pytest
 from batchadvisor.probes.windows.interleaved_window import LEAST_ROUNDS, TurnsWindow
+from batchadvisor.probes.windows.step_evidence import Reading
 from batchadvisor.records import TrialRequest, TurnsPlan
 
 from .window_loop import Device
@@ -46,6 +48,17 @@ class Loop:
             if self.step(**each):
                 return self.window.result(7, 2)
         pytest.fail("the turns do not end")
+
+
+class Reader:
+    """Reads counters that the test sets."""
+
+    def __init__(self):
+        self.unavailable = {}
+        self.process_s = 0.0
+
+    def read(self):
+        return Reading({1: 0}, None, None, 0, self.process_s, self.process_s, 0)
 
 
 def assert_usual(rows):
@@ -185,3 +198,35 @@ def test_steps_that_are_often_slow_keep_their_time():
         made = loop.step(slower=20.0 if number % 2 == 0 else 1.0)
     turns = loop.window.result(7, 2).turns
     assert None not in [value for row in turns.step_s for value in row]
+
+
+def test_a_long_turn_ends_before_its_steps_are_made():
+    """Beside others a step may suddenly take fifty times as long: one of it will do."""
+    plan = msgspec.structs.replace(PLAN, most_s=0.2)
+    loop = Loop(plan)
+    while not loop.step(slower=50.0):
+        pass
+    # Two to warm up and one that counts, of each size in each round.
+    assert Counter(loop.asked) == {8: 4 * 3, 32: 4 * 3}
+    assert loop.window.result(7, 2).turns.step_s == ((pytest.approx(4.0), pytest.approx(16.0)),) * 4
+    usual = Loop(msgspec.structs.replace(plan, most_s=1.0))
+    usual.run()
+    assert Counter(usual.asked) == {8: 4 * 5, 32: 4 * 3}
+
+
+def test_a_long_turn_of_workers_ends_with_a_whole_burst():
+    plan = msgspec.structs.replace(PLAN, num_steps=(6, 2), most_s=0.2)
+    loop = Loop(plan, num_workers=2)
+    while not loop.step(slower=50.0):
+        pass
+    assert Counter(loop.asked) == {8: 4 * (2 + 2), 32: 4 * (2 + 2)}
+
+
+def test_cpu_time_of_the_steps_that_count():
+    reader = Reader()
+    loop = Loop(evidence=reader)
+    while not loop.step():
+        reader.process_s += 0.5
+    turns = loop.window.result(7, 2).turns
+    assert turns.cpu_s == ((pytest.approx(0.5),) * 2,) * 4
+    assert Loop(evidence=Reader(), asynchronous=True).run().turns.cpu_s == ()
