@@ -184,7 +184,9 @@ def _fresh_over_search(measurements: Measurements, size: int) -> tuple[float, bo
 def is_below(measurements: Measurements, size: int, other: int, floor: float) -> bool:
     """Whether a size surely has less than this share of another one's throughput."""
     compared = measurements.speeds.compare(size, other)
-    return compared is not None and compared.high < floor
+    if compared is None or not measurements.speeds.tells(size, other):
+        return False
+    return compared.high < floor
 
 
 def _fastest_above(measurements: Measurements, size: int) -> int | None:

@@ -41,7 +41,8 @@ def judged(measurements: Measurements) -> dict[int, Trial]:
     turn.
 
     The time of such a one was taken while the machine had a speed that the others never met: it
-    says something only of a size above all of them, where it is surely faster for all that.
+    says something only of a size above all of them, where it is surely faster for all that, and
+    did not only run beside others.
     """
     sizes, speeds, able = measurements.searched, measurements.searched_speeds, field(measurements)
     met = [size for size in sizes if speeds.took_turns(size)]
@@ -53,7 +54,7 @@ def judged(measurements: Measurements) -> dict[int, Trial]:
         if size <= max(met):
             return size in met or size not in able
         compared = speeds.compare(size, best, SURE)
-        return compared is not None and compared.low > 1
+        return compared is not None and compared.low > 1 and speeds.tells(size, best)
 
     return {size: trial for size, trial in sizes.items() if is_judged(size)}
 
