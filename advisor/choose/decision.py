@@ -223,6 +223,7 @@ def open_rival(measurements: Measurements, size: int) -> Rival | None:
         if other != size
         and (compared := measurements.speeds.compare(other, size)) is not None
         and compared.high > MUCH_FASTER
+        and (compared.low <= 1 or measurements.speeds.tells(other, size))
     ]
     return max(rivals, key=lambda rival: rival.ratio.high, default=None)
 

@@ -40,6 +40,7 @@ def reason(
     if because.rule not in ("not better", "too noisy"):
         if native is not None and native.batch_size != choice.batch_size:
             parts.append(against_own(choice, native, decision.ratio, rate_name(measurements)))
+            parts.append(_load(measurements, choice.batch_size, native.batch_size))
             if decision.standing == "better":
                 parts.append(pads_less(measurements, choice.batch_size, native.batch_size))
         elif native is not None:
@@ -49,6 +50,15 @@ def reason(
     parts.append(risk_words(measurements, choice.batch_size))
     parts.append(_left_out(measurements, native))
     return " ".join(part for part in parts if part)
+
+
+def _load(measurements: Measurements, size: int, own: int) -> str:
+    """Beside what two sizes were compared, where neither ever ran without others on its cores."""
+    timed = [trial for trial in measurements.timed if trial.batch_size in (size, own)]
+    if not all(trial.contended for trial in timed):
+        return ""
+    load = disturbances.said(measurements) or "the kernel counted waiting for a core in each step"
+    return f"Both ran beside others, and by themselves they may differ by less: {load}."
 
 
 def _words(

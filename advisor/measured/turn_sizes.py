@@ -57,24 +57,24 @@ def can_take_turns(measurements: Measurements) -> bool:
 
 @once
 def _candidates(measurements: Measurements) -> dict[int, Trial]:
-    """Sizes near the best and the script's own, with the trial that speaks for each."""
+    """Sizes near the best and the script's own, with the trial that speaks for each.
+
+    Where all ran beside others larger ones are, too, however slow their windows were: threads that
+    share a core for that long make a step fifty times as long.
+    """
     measured = {
         size: trial
         for size, trial in fastest_of(measurements.searched_trials).items()
         if measurements.usable(size)
     }
+    own = measurements.own_size
     floor = FIELD * max(map(throughput, measured.values()), default=0.0)
+    least = own if own is not None and only_beside_others(measurements) else None
     return {
         size: trial
         for size, trial in measured.items()
-        if _may_reach(trial) >= floor or size == measurements.own_size
+        if throughput(trial) >= floor or size == own or (least is not None and size > least)
     }
-
-
-def _may_reach(trial: Trial) -> float:
-    """Samples per second; beside others what they may be without these."""
-    rate = trial.samples_per_s
-    return throughput(trial) if rate is None or not trial.contended else rate.high
 
 
 def comparison_share(measurements: Measurements) -> float:
