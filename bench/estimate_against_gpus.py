@@ -34,6 +34,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -183,13 +184,21 @@ class FakeLoader:
         FakeLoader.current = self
 
     def __iter__(self) -> Iterator[Any]:
-        frame = sys._getframe(1)  # noqa: SLF001  the script
-        model = frame.f_globals["model"]
+        return self.batches(iter(self.next_size, None), sys._getframe(1))  # noqa: SLF001
+
+    def next_size(self) -> int | None:
+        """The size to look at next, as the command chooses it."""
+        return next_size(self.trials, self._own, self.gpu_bytes, None)
+
+    def batches(self, sizes: Iterator[int], script: FrameType) -> Iterator[Any]:
+        """Steps of these sizes.
+
+        Args:
+            script: the frame that has the model.
+        """
+        model = script.f_globals["model"]
         steps = FakeSteps((p for p in model.parameters() if p.requires_grad), for_gpu=True)
-        while True:
-            size = next_size(self.trials, self._own, self.gpu_bytes, None)
-            if size is None:
-                break
+        for size in sizes:
             is_settled = steps.begin(Variant(), size)
             for number in range(NUM_FAKE_STEPS):
                 if number:

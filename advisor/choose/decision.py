@@ -15,6 +15,7 @@ from ..measured.energy import samples_per_joule, thriftiest, why_not
 from ..measured.measurements import Measurements
 from ..measured.scaling import input_share
 from ..measured.sizes import largest_allowed, smallest_sound
+from ..measured.speeds import SURE
 from ..measured.thresholds import BUDGET_SPENT, INPUT_SHARE
 from ..measured.trials import throughput, undisturbed
 from . import clean_size
@@ -217,13 +218,16 @@ def open_rival(measurements: Measurements, size: int) -> Rival | None:
     """The size that may be the fastest beside this one by what was measured, if it may be much."""
     if measurements.goal.kind not in ("knee", "throughput"):
         return None
+    speeds = measurements.speeds
     rivals = [
-        Rival(other, compared)
+        Rival(other, sure)
         for other in measurements.searched
         if other != size
-        and (compared := measurements.speeds.compare(other, size)) is not None
+        and (compared := speeds.compare(other, size)) is not None
         and compared.high > MUCH_FASTER
-        and (compared.low <= 1 or measurements.speeds.tells(other, size))
+        # "Is faster" is said on the same grounds as a size is recommended.
+        and (sure := speeds.compare(other, size, SURE)) is not None
+        and (sure.low <= 1 or speeds.tells(other, size))
     ]
     return max(rivals, key=lambda rival: rival.ratio.high, default=None)
 

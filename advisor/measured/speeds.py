@@ -107,7 +107,6 @@ class Reading(NamedTuple):
         weight: of a turn whose batches are uneven, its share of time; 0 of others.
         clean: nothing held it up.
         cpu_s: CPU seconds of a micro-batch; `None` where unknown.
-        spun: most of these were no work.
         trial, process: that it was taken in, by number.
         round: of a turn; `None` of a window, which is as long as many.
     """
@@ -122,7 +121,6 @@ class Reading(NamedTuple):
     process: int
     round: int | None
     cpu_s: float | None = None
-    spun: bool = False
 
 
 class Speeds:
@@ -160,16 +158,26 @@ class Speeds:
     def tells(self, size: int, other: int) -> bool:
         """Whether their ratio may be believed.
 
-        Not where windows alone compare the two, and one only ever ran beside others: what spinning
-        threads add to a step is no waiting, and much the same for all sizes. It makes a larger one
-        look better than it is, and nothing tells how much. Nor where threads of one spun, and those
-        of the other did not.
+        Where one only ever ran beside others they must have met in enough rounds, or be linked by
+        sizes that did: what spinning threads add to a step is no waiting, and much the same for all
+        sizes. It makes a larger one look better than it is, and nothing tells how much.
         """
-        spun = {each.size for each in self._readings if each.spun}
-        if (size in spun) != (other in spun):
-            return False
-        sure = {each.size for each in self._readings if each.clean or each.error is None}
-        return bool(self.num_rounds(size, other)) or {size, other} <= sure
+        return {size, other} <= self._calm or other in self._linked(size)
+
+    @functools.cached_property
+    def _calm(self) -> set[int]:
+        """Sizes that something was read of while nothing held them up."""
+        return {each.size for each in self._readings if each.clean}
+
+    def _linked(self, size: int) -> set[int]:
+        """Sizes that met this one in `FEW` rounds, or one that did, and so on."""
+        met, new = {size}, [size]
+        while new:
+            one = new.pop()
+            links = {each for each in self._place if self.num_rounds(one, each) >= FEW} - met
+            met |= links
+            new.extend(links)
+        return met
 
     def num_rounds(self, size: int, other: int) -> int:
         """Rounds that had both."""
@@ -345,11 +353,13 @@ def readings_of(trials: Sequence[Trial]) -> list[Reading]:
     return [*(each for each in windows if each.clean or each.size not in calm), *turns]
 
 
-def _unspun(windows: list[Reading], turns: list[Reading]) -> tuple[list[Reading], list[Reading]]:
-    """Marks readings whose threads spun, and leaves out those that others make unnecessary.
+def _unspun(
+    windows: list[Reading], turns: list[Reading]
+) -> tuple[list[Reading], list[Reading]]:
+    """Leaves out readings whose threads spun while those of others did not.
 
-    In a round the ones that spun alone, of a size with enough turns that did not those that did,
-    and windows beside others of a size that took turns: these met one state or the other.
+    In a round that is what spun alone. Of windows that is each one beside others of a size that
+    took turns: it met one state or the other, and in turn all sizes met both.
     """
     rounds: dict[tuple[int, int | None], list[Reading]] = {}
     for each in turns:
@@ -360,22 +370,8 @@ def _unspun(windows: list[Reading], turns: list[Reading]) -> tuple[list[Reading]
         for each in together
         if each.clean or _times_of_work(each, together) <= SPUN
     ]
-    every = [*windows, *alike]
-    turns = [_marked(each, every) for each in alike]
-    worked = Counter(each.size for each in turns if not each.spun)
-    enough = {size for size, num in worked.items() if num >= FEW}
-    turns = [each for each in turns if not each.spun or each.size not in enough]
-    told = {size for size, num in Counter(each.size for each in turns).items() if num >= FEW}
-    windows = [_marked(each, every) for each in windows if each.clean or each.size not in told]
-    return windows, turns
-
-
-def _marked(reading: Reading, every: Sequence[Reading]) -> Reading:
-    """The reading, as one that spun where it did: without that it may have been as much faster."""
-    times = 1.0 if reading.clean else _times_of_work(reading, every)
-    if times <= SPUN:
-        return reading
-    return reading._replace(spun=True, lost=max(reading.lost, log(times)))
+    num = Counter(each.size for each in alike)
+    return [each for each in windows if each.clean or num[each.size] < FEW], alike
 
 
 def _times_of_work(reading: Reading, others: Iterable[Reading]) -> float:

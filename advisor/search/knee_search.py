@@ -109,8 +109,8 @@ def _again(measurements: Measurements) -> TrialRequest | None:
 
 
 def _until_it_tells(measurements: Measurements) -> TrialRequest | None:
-    """More rounds of the best size and the script's own, while threads of one of them spun in
-    nearly all of its steps and those of the other did not."""
+    """More rounds of the best size and the script's own, where they took turns and threads of one
+    spun in so many rounds that too few are left."""
     own, sizes = measurements.own_size, measurements.searched
     best = best_size(sizes) if sizes else None
     if own not in sizes or best is None or best == own:

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from batchadvisor.probes.windows.step_evidence import Reading
 from batchadvisor.probes.windows.step_flops import Refused
 from batchadvisor.probes.windows.timed_steps import (
     MAX_CLEAN_SAMPLES,
@@ -15,6 +16,30 @@ from batchadvisor.records import TrialRequest
 from .window_loop import MIN_SAMPLES, MIN_WARMUP_STEPS, Device, Loop, Profiler
 
 FIT = TrialRequest(batch_size=8, kind="fit")
+
+
+class WaitsForACore:
+    """Counters of steps that wait for 30 ms and compute for 50 ms.
+
+    Args:
+        calm: steps that do not wait.
+    """
+
+    def __init__(self, calm=()):
+        self.calm = calm
+        self.unavailable = {}
+        self.num_read, self.waited_ns = 0, 0
+
+    def renew(self):
+        pass
+
+    def read(self):
+        step, ends = divmod(self.num_read, 2)  # once as a step begins, once as it ends
+        self.num_read += 1
+        if ends and step not in self.calm:
+            self.waited_ns += 30_000_000
+        process_s = 0.05 * (step + ends)
+        return Reading({1: self.waited_ns}, None, None, 0, process_s, process_s, 0)
 
 
 class TestFit:
@@ -126,6 +151,16 @@ class TestTiming:
     def test_narrow_enough_or_out_of_time(self, options, times, fewest, most):
         trial = Loop(**options).run([times[0]] * 3 + times)
         assert fewest <= trial.step_s.num_samples <= most
+
+    @pytest.mark.parametrize(("calm", "num_steps"), [((), 2 * MIN_SAMPLES), ((9,), 40)])
+    def test_without_a_clean_step_there_is_no_reason_to_wait_for_one(self, calm, num_steps):
+        """Each waits for a core: half of the time and twice the fewest steps, or all patience."""
+        reader = WaitsForACore(calm)
+        trial = Loop(evidence=reader, time_limit_s=2.0).run()
+        assert trial.quality.num_steps == num_steps
+        assert trial.quality.num_clean == len(calm)
+        assert trial.quality.method == "low quantile"
+        assert trial.quality.cpu_s == pytest.approx(0.05)
 
     def test_no_synchronisation_between_timed_steps(self):
         loop = Loop(min_time_s=5.0).until("timing")

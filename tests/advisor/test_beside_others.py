@@ -1,0 +1,148 @@
+"""A search of which every step ran beside other programs: what it tries, and what it says."""
+
+import msgspec
+import pytest
+from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.search.cost import SHORTEST_PLAN, Budget
+from batchadvisor.advisor.search.knee_search import next_size
+from batchadvisor.advisor.search.turns_plan import LONG_TURN, TURN_OF_WORKERS_S
+from batchadvisor.records import Cause, Goal, StepQuality, Turns
+from batchadvisor.spread import inverse
+
+from ..on_paper import CPU, discovery_of, exactly, loader_of, numbered, record_of, trial_of
+
+CONTENDED = StepQuality(num_steps=20, num_clean=0, num_disturbed=20, method="low quantile")
+LOAD = Cause(kind="processes", message="other programs used 1.5 of 2 cores (neighbour 1.5)")
+
+
+def timed(size, step_s, waited_s=0.0, *, clean=False, **changes):
+    """A window of which each step waited for a core so long."""
+    if clean:
+        return trial_of(size, step_s, **changes)
+    spread = msgspec.structs.replace(exactly(step_s, 0.01), low=step_s - waited_s - 0.001)
+    changes = {"quality": CONTENDED, "causes": (LOAD,), "step_s": spread} | changes
+    return msgspec.structs.replace(
+        trial_of(size, step_s), samples_per_s=inverse(spread, size), **changes
+    )
+
+
+def in_turn(step_s, rounds=4):
+    """Sizes in rounds, of which each step waited for most of its time."""
+    row = tuple(step_s.values())
+    turns = Turns(
+        sizes=tuple(step_s),
+        step_s=(row,) * rounds,
+        lost_s=(tuple(0.7 * seconds for seconds in row),) * rounds,
+    )
+    return trial_of(max(step_s), kind="turns", turns=turns)
+
+
+def measured(*trials, budget_s=120.0, num_workers=0, **changes):
+    loader = loader_of(100_000, batch_size=64, num_workers=num_workers)
+    discovery = discovery_of(native=64, loader=loader)
+    return Measurements.of(
+        record_of(
+            numbered(*trials),
+            device=CPU,
+            discovery=discovery,
+            goal=Goal(budget_s=budget_s),
+            **changes,
+        )
+    )
+
+
+def following(measurements):
+    return next_size(measurements, Budget(measurements))
+
+
+class TestCost:
+    def test_waiting_for_a_core_does_not_grow_with_the_size(self):
+        waits, works = measured(timed(64, 1.0, 0.8)), measured(timed(64, 1.0, clean=True))
+        assert Budget(works).step_s(256) == pytest.approx(4.0)
+        assert Budget(waits).step_s(256) == pytest.approx(0.8 + 4 * 0.2, rel=0.01)
+
+    def test_nothing_is_kept_for_a_confirmation(self):
+        both = [timed(64, 0.5, 0.4), timed(256, 0.6, 0.5)]
+        assert Budget(measured(*both)).reserve_s() == 0
+        assert Budget(measured(both[0], timed(256, 0.6, clean=True))).reserve_s() > 0
+
+
+class TestSearch:
+    def test_a_window_is_short_where_turns_tell(self):
+        request = following(measured(timed(64, 0.1, 0.08)))
+        assert request.batch_size == 256
+        assert (request.min_warmup_steps, request.min_timed_steps) == SHORTEST_PLAN[:2]
+        assert not request.profile
+        clean = following(measured(timed(64, 0.1, clean=True)))
+        assert clean.min_timed_steps > request.min_timed_steps
+
+    def test_a_larger_size_takes_turns_however_slow_its_window_was(self):
+        """Its threads shared a core for that long."""
+        slow = [timed(64, 0.01, 0.002), timed(256, 2.0, 1.0)]
+        assert following(measured(*slow)).turns.sizes == (64, 256)
+
+    def test_each_size_that_comes_takes_turns_while_there_is_time(self):
+        searched = [
+            timed(64, 1.0, 0.9),
+            timed(256, 1.2, 1.1),
+            in_turn({64: 1.0, 256: 1.2}),
+            timed(1024, 1.2, 1.1),
+        ]
+        assert following(measured(*searched[:3])).batch_size == 1024
+        assert following(measured(*searched)).turns.sizes == (256, 1024)
+        spent = [*searched[:2], msgspec.structs.replace(searched[2], elapsed_s=60.0), searched[3]]
+        assert following(measured(*spent)).turns is None
+
+    def test_nothing_is_timed_again(self):
+        """It would be beside others again; a smaller size tells little of the fixed cost."""
+        doubted = [
+            timed(size, seconds, 0.4, doubts=("held up",))
+            for size, seconds in ((64, 0.5), (256, 0.6))
+        ]
+        request = following(measured(*doubted, in_turn({64: 0.5, 256: 0.6})))
+        assert request.batch_size == 1024
+
+    @pytest.mark.parametrize(
+        ("num_workers", "wait_s", "clean", "num_warmup"),
+        [
+            (0, 0.0, False, 1),
+            (2, 0.001, False, 1),  # a batch is always ready: the queue is full after a step
+            (2, 0.1, False, 5),
+            (2, 0.001, True, 5),
+        ],
+    )
+    def test_a_queue_that_is_never_empty_needs_no_steps_to_fill(
+        self, num_workers, wait_s, clean, num_warmup
+    ):
+        step_s = 0.1 if clean else 0.5
+        windows = [
+            timed(size, step_s, 0.4, clean=clean, input_wait_s=exactly(wait_s))
+            for size in (64, 256)
+        ]
+        turns = following(measured(*windows, num_workers=num_workers)).turns
+        assert turns.num_warmup_steps == num_warmup
+        if num_workers:
+            assert turns.most_s == (None if clean else LONG_TURN * TURN_OF_WORKERS_S)
+
+
+class TestAnswer:
+    def test_a_window_by_itself_is_not_put_before_what_took_turns(self):
+        run = measured(
+            timed(64, 0.5, 0.4),
+            timed(256, 0.6, 0.5),
+            in_turn({64: 0.5, 256: 0.6}),
+            timed(1024, 0.6, 0.5),
+        )
+        advice = advise(run.record)
+        assert advice.recommended.batch_size == 256
+        assert "1024 read faster, and took none" in advice.reason
+        assert "1024 is faster" not in advice.reason
+
+    @pytest.mark.parametrize("clean", [False, True])
+    def test_it_names_the_load(self, clean):
+        windows = timed(64, 0.5, 0.4, clean=clean), timed(256, 0.6, 0.5, clean=clean)
+        advice = advise(measured(*windows, in_turn({64: 0.5, 256: 0.6})).record)
+        assert advice.recommended.batch_size == 256
+        said = f"Both ran beside others, and by themselves they may differ by less: {LOAD.message}."
+        assert (said in advice.reason) is not clean
