@@ -353,9 +353,7 @@ def readings_of(trials: Sequence[Trial]) -> list[Reading]:
     return [*(each for each in windows if each.clean or each.size not in calm), *turns]
 
 
-def _unspun(
-    windows: list[Reading], turns: list[Reading]
-) -> tuple[list[Reading], list[Reading]]:
+def _unspun(windows: list[Reading], turns: list[Reading]) -> tuple[list[Reading], list[Reading]]:
     """Leaves out readings whose threads spun while those of others did not.
 
     In a round that is what spun alone. Of windows that is each one beside others of a size that

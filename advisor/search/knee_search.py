@@ -24,6 +24,7 @@ from ..measured.scaling import slower_than_larger
 from ..measured.sizes import allowed, largest_allowed, smallest_allowed, smallest_sound
 from ..measured.speeds import SURE
 from ..measured.thresholds import BUDGET_SPENT
+from ..measured.training import FAR
 from ..measured.trials import throughput
 from ..measured.turn_sizes import field, only_beside_others
 from .clean_search import next_to_knee
@@ -192,7 +193,10 @@ def _steps_up(measurements: Measurements) -> list[TrialRequest]:
     refused = [failure for failure in measurements.failed if failure.outcome in REFUSALS]
     if sum(failure.batch_size > last for failure in refused) >= MAX_REFUSED_ABOVE:
         return []
-    top = largest_allowed(measurements)
+    top, own = largest_allowed(measurements), measurements.own_size
+    if own is not None and only_beside_others(measurements):
+        # Where steps mostly wait a larger one always pays: no further than it can be told to train.
+        top = min(top, FAR * own)
     limit = measurements.target_bytes
     if limit is not None:
         safe = largest_safe(measurements.trusted_memory, limit, measurements.smallest_bad)

@@ -43,8 +43,9 @@ class Member:
 def member_of(run: DeviceRun, answer: tuple[RunRecord, Advice] | None) -> Member | str:
     """The device as part of a split, or the reason why it is none.
 
-    A twin takes its twin's law, its times divided by the measured ratio of their speeds; one that
-    was found equal is taken as equal.
+    A twin takes its twin's law, its times divided by the measured ratio of their speeds. One that
+    was found equal is taken as equal, and one that could not be told apart, too: noise is no reason
+    to give two devices of one model different shares.
     """
     if answer is None or answer[1].recommended is None:
         return run.error.removeprefix("Error: ") or "it has no recommended size"
@@ -103,7 +104,8 @@ def _speed_ratio(run: DeviceRun) -> tuple[float | None, str]:
     if check is None or check.ratio is None:
         reason = "" if check is None else check.unavailable.get("ratio", "")
         return None, f"it could not be compared with {run.twin_of}: {reason or 'not known'}"
-    return (1.0 if check.verdict == "equal" else check.ratio.median), ""
+    is_alike = check.verdict == "equal" or check.ratio.low <= 1 <= check.ratio.high
+    return (1.0 if is_alike else check.ratio.median), ""
 
 
 def _checked(run: DeviceRun) -> dict[int, Spread]:

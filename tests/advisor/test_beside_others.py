@@ -94,6 +94,15 @@ class TestSearch:
         spent = [*searched[:2], msgspec.structs.replace(searched[2], elapsed_s=60.0), searched[3]]
         assert following(measured(*spent)).turns is None
 
+    def test_growth_ends_where_no_rule_says_how_to_train(self):
+        """Beside others a step of any size takes as long: the largest would always be the best."""
+        windows = timed(64, 0.5, 0.4), timed(1024, 0.5, 0.4)
+        turns = in_turn({64: 0.5, 1024: 0.5})
+        assert following(measured(*windows, turns)).batch_size == 64 * 32
+        last = timed(2048, 0.5, 0.4), in_turn({1024: 0.5, 2048: 0.5})
+        request = following(measured(*windows, turns, *last))
+        assert getattr(request, "batch_size", 0) <= 2048
+
     def test_nothing_is_timed_again(self):
         """It would be beside others again; a smaller size tells little of the fixed cost."""
         doubted = [

@@ -216,8 +216,12 @@ class TestTwins:
     def answers(self, unlike):
         return {"a": unlike["fast"], "b": unlike["fast"]}
 
-    def test_equal_is_taken_as_equal(self, answers):
-        plan = plan_of(answers, self.runs("equal", exactly(0.98)))
+    @pytest.mark.parametrize(
+        ("verdict", "ratio"), [("equal", exactly(0.98)), ("cannot tell", exactly(0.9, 0.2))]
+    )
+    def test_equal_is_taken_as_equal(self, answers, verdict, ratio):
+        """So is what noise leaves open: two of one model get one share."""
+        plan = plan_of(answers, self.runs(verdict, ratio))
         assert sizes_of(plan) == {"a": 128, "b": 128}
         twin = plan.shares[1]
         assert (twin.twin_of, twin.speed_ratio, twin.largest_source) == ("a", 1, "memory law")
