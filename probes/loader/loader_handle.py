@@ -22,7 +22,6 @@ from .budgets import Budget
 from .chosen_batches import ChosenBatches, census_of, why_unknown
 from .cycled_dataset import CycledDataset
 from .epochs import Epochs
-from .fresh_iterators import renewed, renewed_over
 from .lengths import Lengths
 from .loader_facts import attribute_size, budget_facts, facts_of, samples_of
 from .sample_lengths import SampleLengths
@@ -350,3 +349,34 @@ class LoaderHandle:
 def is_training_fetch() -> bool:
     """Whether a batch fetched now can be meant for a backward pass."""
     return torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+
+
+def renewed(loader: Any, iterator: Any, inner: Any) -> Any:
+    """Makes the script's iterator read from a fresh one from now on, and returns that.
+
+    Args:
+        loader: `None` where it is gone.
+        iterator: that the script holds.
+        inner: what that has read from so far.
+
+    Raises:
+        StopIteration: the loader is gone.
+    """
+    if loader is None:
+        raise StopIteration
+    if hasattr(inner, "_shutdown_workers"):
+        inner._shutdown_workers()
+    if loader._iterator is inner:
+        loader._iterator = None  # persistent workers: it would be used again
+    fresh = type(iterator)(loader)
+    iterator.__dict__["_batchadvisor_inner"] = fresh
+    return fresh
+
+
+def renewed_over(stream: CycledDataset, loader: Any, iterator: Any, inner: Any) -> Any:
+    """Makes the iterator read another stream; a pass that the script begins later has none of its
+    first samples."""
+    loader.__dict__["dataset"] = stream
+    fresh = renewed(loader, iterator, inner)
+    loader.__dict__["dataset"] = stream.starting_with((), 0)
+    return fresh

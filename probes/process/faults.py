@@ -145,7 +145,7 @@ def largest_tensor(error: BaseException) -> tuple[int, ...]:
 
 _MEASURES = re.compile(
     r"/probes/(windows/\w+|devices/\w+|loader/(norm_inputs|model_inputs|token_\w+|lengths)"
-    r"|worker/(trial_task|trial_checks|kept_steps))\.py$"
+    r"|worker/(trial_task|kept_steps))\.py$"
 )
 """Files of ours that call no code of the script's: below them a library raises at our call."""
 _BY_A_DEVICE = re.compile(r"\b(cuda|hip|xpu|nccl|cublas|cudnn)( \w+)? error", re.IGNORECASE)

@@ -12,20 +12,20 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...records import INFERRED, Trial, TrialRequest, Turns, TurnsPlan, trial_of
+from ...records import INFERRED, CountedTokens, Trial, TrialRequest, Turns, TurnsPlan, trial_of
 from ..devices.device_probe import WindowDevice
 from ..loader.batch_size_reader import DRAWN_OTHERWISE
 from ..process.messages import Phase, StepSample
 from . import clean_steps
 from .step_evidence import EvidenceReader, Reading, between
 from .timed_step import Step, sampled
-from .turn_tokens import NOTHING_HELD, Held, counted_in, held_by, mean_of
 
 if TYPE_CHECKING:
     from ..loader.token_meter import TokenMeter
+
 
 ROUNDS_PATIENCE = 3
 """Where rounds were disturbed, up to so many times those that were asked for are made."""
@@ -354,6 +354,22 @@ class TurnsWindow:
         return step.elapsed_s_on(self._device)
 
 
+class Held(NamedTuple):
+    """Tokens of a step; `None` where unknown. Squares are 0 where rows hold no sequence each."""
+
+    real: float | None = None
+    positions: float | None = None
+    squares: float | None = None
+
+    @property
+    def work(self) -> float | None:
+        """The count by which a step's time grows at most: squares, else positions."""
+        return self.squares or self.positions
+
+
+NOTHING_HELD = Held()
+
+
 class _Cell(NamedTuple):
     """One turn: seconds, lost and CPU seconds of a step, what it held; `None` where unknown."""
 
@@ -376,3 +392,39 @@ def _schedule(plan: TurnsPlan, seed: int, num_warmup_steps: int) -> Iterator[_Pl
                 counts = step >= num_warmup_steps
                 last = step + 1 == num_warmup_steps + plan.num_steps[column]
                 yield _Place(number, column, counts, last, last and column == columns[-1])
+
+
+def held_by(step: Step) -> Held:
+    """Contents of each of the steps that were timed together."""
+    tokens = step.tokens
+    if tokens is None:
+        return NOTHING_HELD
+    real, positions = tokens.real, tokens.positions
+    return Held(
+        None if real is None else real / step.parts,
+        None if positions is None else positions / step.parts,
+        None if positions is None else (tokens.squares or 0) / step.parts,
+    )
+
+
+def mean_of(steps: Sequence[Held]) -> Held:
+    """Mean of the steps of one turn; unknown as soon as one of them is."""
+    return Held(*(_mean(values) for values in zip(*steps, strict=True))) if steps else NOTHING_HELD
+
+
+def counted_in(steps: Sequence[Step]) -> CountedTokens | None:
+    """The sums over all of these; `None` where one is unknown."""
+    tokens = [step.tokens for step in steps]
+    num_batches = sum(step.micro_batches * step.parts for step in steps)
+    real = positions = squares = 0
+    for counted in tokens:
+        if counted is None or counted.real is None or counted.positions is None:
+            return None
+        real, positions = real + counted.real, positions + counted.positions
+        squares += counted.squares or 0
+    return CountedTokens(num_batches=num_batches, real=real, positions=positions, squares=squares)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None

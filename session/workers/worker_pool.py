@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from ...advisor.measured.measurements import Measurements
 from ...probes.distributed.group_worker import GroupWorker
 from ...probes.distributed.rank_group import RankGroup
 from ...probes.distributed.self_started import SelfStarted
@@ -21,21 +22,24 @@ from ...probes.process.orders import WorkOrder
 from ...probes.process.supervisor import Worker
 from ...probes.process.worker_environment import Scratch, worker_environment
 from ...probes.process.worker_like import WorkerLike
-from ...records import DeviceInfo, Discovery, Fault, FileTouched, TrialRequest
+from ...records import DeviceInfo, Discovery, Fault, FileTouched, RunRecord, TrialRequest
 from ...units import format_bytes
 from ..display import Display
 from ..recording.record_writer import RecordWriter
 from ..setup.gpu_choice import settled
 from ..setup.options import RunOptions
 from ..setup.target import Target
-from .batch_caps import next_cap, safe_cap
-from .capacity import capacity_moved, with_capacity_of
 from .failures import error_of, refusal_before_the_loop
 from .gpu_watch import GpuWatch
 from .restarts import Restarts
 from .size_in_script import SizeInScriptError
 from .standby import Reserve
-from .work_orders import work_order
+
+MOVED = 0.01
+"""Share by which the memory of a GPU must have changed to be written down anew."""
+
+BATCH_CAPS = (8, 1)
+"""Sizes with which discovery is tried again when the script's own does not fit."""
 
 DISCOVERY_SILENCE = 10.0
 """Before the loop is found a script may be silent this many times longer: data, downloads."""
@@ -345,3 +349,69 @@ class WorkerPool:
             self._display.update(
                 progress.phase, progress.batch_size, progress.num_steps, progress.step_s
             )
+
+
+def safe_cap(record: RunRecord) -> int | None:
+    """A size for the batches before steering, where the script's own is known not to fit."""
+    measurements = Measurements.of(record)
+    failed, own = measurements.failed, measurements.own_size
+    refused = [trial.batch_size for trial in failed if trial.outcome == "out_of_memory"]
+    if own is None or not refused or min(refused) > own:
+        return None
+    return min(measurements.sizes_that_ran, default=1)
+
+
+def next_cap(cap: int | None) -> int | None:
+    """The next smaller size after memory was refused at `cap`; `None` where there is none."""
+    return next((size for size in BATCH_CAPS if cap is None or size < cap), None)
+
+
+def capacity_moved(before: DeviceInfo, now: DeviceInfo) -> bool:
+    """Whether the same GPU has noticeably more or less memory for the script than before."""
+    if now.kind != "cuda" or before.uuid != now.uuid:
+        return False
+    return abs(now.capacity_bytes - before.capacity_bytes) >= MOVED * before.capacity_bytes
+
+
+def with_capacity_of(before: DeviceInfo, now: DeviceInfo) -> DeviceInfo:
+    """The device as it was, with the memory that it has now."""
+    return msgspec.structs.replace(
+        before, capacity_bytes=now.capacity_bytes, capacity_source=now.capacity_source
+    )
+
+
+def work_order(
+    options: RunOptions,
+    target: Target,
+    number: int,
+    *,
+    run_folder: Path,
+    scratch_folder: Path,
+    batch_cap: int | None,
+) -> WorkOrder:
+    """The order of one worker.
+
+    Args:
+        number: of the worker in its run, from 0.
+        batch_cap: batches before discovery are cut to this size.
+    """
+    return WorkOrder(
+        script=options.script,
+        arguments=options.arguments,
+        module=options.module,
+        worker=number,
+        device=target.device,
+        memory_limit_bytes=options.memory_limit_bytes,
+        data_limit_bytes=target.data_limit_bytes,
+        run_folder=str(run_folder),
+        scratch_folder=str(scratch_folder),
+        loader=options.loader,
+        batch_cap=batch_cap,
+        profile_schedule=options.profile_schedule,
+        with_stack=options.with_stack,
+        door=options.door,
+        worst_case=options.goal.worst_case,
+        cores=target.cores,
+        paced=target.share < 1,
+        silence_s=options.silence_s,
+    )

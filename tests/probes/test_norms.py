@@ -6,7 +6,7 @@ import pytest
 import torch
 from batchadvisor.probes.loader.compiled_modules import compiles
 from batchadvisor.probes.loader.norms import RunningStatistics, count_norms
-from batchadvisor.probes.worker.trial_checks import check_tail
+from batchadvisor.probes.worker.trial_task import check_tail
 from batchadvisor.records import Trial
 from torch import nn
 
