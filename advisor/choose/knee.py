@@ -51,8 +51,10 @@ def judged(measurements: Measurements) -> dict[int, Trial]:
     best = max(met, key=lambda size: throughput(sizes[size]))
 
     def is_judged(size: int) -> bool:
+        if size in met:
+            return True
         if size <= max(met):
-            return size in met or size not in able
+            return size not in able and speeds.tells(size, best)
         compared = speeds.compare(size, best, SURE)
         return compared is not None and compared.low > 1 and speeds.tells(size, best)
 

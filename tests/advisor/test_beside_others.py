@@ -148,6 +148,13 @@ class TestAnswer:
         assert "1024 read faster, and took none" in advice.reason
         assert "1024 is faster" not in advice.reason
 
+    def test_nor_one_between_them(self):
+        """Close to the knee, and too long for turns in what is left."""
+        windows = timed(64, 1.0, 0.9), timed(256, 1.2, 1.1)
+        turns = msgspec.structs.replace(in_turn({64: 1.0, 256: 1.2}), elapsed_s=60.0)
+        run = measured(*windows, turns, timed(180, 0.8, 0.7))
+        assert advise(run.record).recommended.batch_size == 256
+
     @pytest.mark.parametrize("clean", [False, True])
     def test_it_names_the_load(self, clean):
         windows = timed(64, 0.5, 0.4, clean=clean), timed(256, 0.6, 0.5, clean=clean)
