@@ -13,6 +13,8 @@ from common import HERE, header, table
 
 PAGE = HERE.parent / "docs" / "estimate-against-gpus.md"
 _WIDTH = 118
+NEAR_PEAK = 0.05
+"""A peak that is off by less is called near."""
 Row = Mapping[str, Any]
 
 
@@ -159,11 +161,14 @@ def _sample(data: Row) -> str:
 # the page ---------------------------------------------------------------------------------------
 
 
-def page(data: Row, name: str, again: Row | None = None) -> str:
+def page(
+    data: Row, name: str, again: Row | None = None, peaks: tuple[str, Row] | None = None
+) -> str:
     """docs/estimate-against-gpus.md, of the raw results of that name.
 
     Args:
         again: results of newer code, for some of the rows.
+        peaks: name and data of what peaks_against_gpus.py recorded.
     """
     rows = ran(data)
     versions = data["environment"]["versions"]
@@ -211,6 +216,7 @@ def page(data: Row, name: str, again: Row | None = None) -> str:
         _failures(rows),
         "## Where else a range is outside",
         _outside(rows),
+        *(_peaks(*peaks) if peaks else ()),
         "## What was not reproduced",
         "\n".join(
             _markdown(
@@ -367,6 +373,48 @@ def _outside(rows: Sequence[Row]) -> str:
         "did, and why is not known."
     )
     return "\n\n".join(("\n".join(listed), _paragraph(known))) if listed else "Nowhere."
+
+
+def _peaks(name: str, data: Row) -> list[str]:
+    """The section of peaks at given sizes."""
+    made = [each for each in data["peaks"] if each.get("estimated")]
+    shares = [each["estimated"] / each["published"] - 1 for each in made]
+    near = sum(abs(share) <= NEAR_PEAK for share in shares)
+    lines = [
+        (
+            f"`{' '.join(each['words'])}`",
+            str(each["size"]),
+            "reserved" if each["reserved"] else "allocated",
+            f"{each['published'] / 1e9:.2f}",
+            f"{each['estimated'] / 1e9:.2f}",
+            f"{share:+.1%}".replace("%", " %"),
+        )
+        for each, share in zip(made, shares, strict=True)
+    ]
+    failed = [each for each in data["peaks"] if not each.get("estimated")]
+    return [
+        "## Peaks of language models",
+        _paragraph(
+            "Others published what a step took at one size: transformers' page on one GPU of "
+            "BERT-large on a V100 (2022; bytes of the driver without the context that the page "
+            "states, so what torch reserved), and LitGPT of its adapters on an A100 (October 2023, "
+            "torch 2.1; what torch allocated at most). Steps on fake tensors of the same shapes "
+            f"stand beside them ([raw results](../bench/results/{name}), "
+            "[`bench/peaks_against_gpus.py`](../bench/peaks_against_gpus.py)): "
+            f"{near} of {len(made)} within {NEAR_PEAK:.0%}, off by {min(shares):+.1%} to "
+            f"{max(shares):+.1%}, {statistics.median(shares):+.1%} in the median. The versions of "
+            "transformers, LitGPT and torch are not those of the tables.".replace("%", " %")
+        ),
+        "\n".join(
+            _markdown(("script", "size", "kind", "published GB", "estimated GB", "off by"), lines)
+        ),
+        *(f"- `{' '.join(each['words'])}`: {each['problem']}" for each in failed),
+        _paragraph(
+            "Torch before 1.11 kept the input of each softmax beside its output, 1.6 GB of "
+            "BERT-large at size 4. With that its three rows of this size would be off by -2 to +2 %; which "
+            "torch made them is not published."
+        ),
+    ]
 
 
 def _times(rows: Sequence[Row], data: Row) -> str:

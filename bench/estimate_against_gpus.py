@@ -53,6 +53,7 @@ SCRIPT = HERE / "published" / "image_training.py"
 THEME = "estimate-against-gpus"
 AGAIN = "estimate-against-gpus-again"
 """Theme of results that only check some rows with newer code."""
+PEAKS = "peaks-against-gpus"
 GIB = 1 << 30
 COLUMNS = ("id", "source", "model", "task", "seq_or_img", "technique", "gpu", "gpu_GiB_note")
 COLUMNS += ("largest_fit", "first_fail")
@@ -374,7 +375,7 @@ def main() -> None:
     data["state"] = "finished" if not left else f"{left} of {len(chosen)} rows are left"
     results.finish(report(data))
     if not options.no_page and not options.again:
-        PAGE.write_text(page(data, results.name, checked_again(options.results)), encoding="utf-8")
+        PAGE.write_text(whole_page(data, results.name, options.results), encoding="utf-8")
         say(f"wrote {PAGE.name}")
 
 
@@ -382,13 +383,19 @@ def write_again(raw: Path) -> None:
     """The table and the page of results that are there."""
     data = json.loads(raw.read_text())
     raw.with_suffix(".txt").write_text(report(data) + "\n", encoding="utf-8")
-    PAGE.write_text(page(data, raw.name, checked_again(raw.parent)), encoding="utf-8")
+    PAGE.write_text(whole_page(data, raw.name, raw.parent), encoding="utf-8")
 
 
-def checked_again(folder: Path) -> dict[str, Any] | None:
-    """The newest results of a run with `--again`, if there is one."""
-    made = sorted(folder.glob(f"{AGAIN}_*.json"))
-    return json.loads(made[-1].read_text()) if made else None
+def whole_page(data: dict[str, Any], name: str, folder: Path) -> str:
+    """The page with the newest results of a run with `--again`, and of peaks_against_gpus.py."""
+    again, peaks = newest(folder, AGAIN), newest(folder, PEAKS)
+    return page(data, name, again[1] if again else None, peaks)
+
+
+def newest(folder: Path, theme: str) -> tuple[str, dict[str, Any]] | None:
+    """Name and data of the newest results, if there are any."""
+    made = sorted(folder.glob(f"{theme}_*.json"))
+    return (made[-1].name, json.loads(made[-1].read_text())) if made else None
 
 
 def left_out(rows: Sequence[dict[str, str]]) -> list[list[Any]]:

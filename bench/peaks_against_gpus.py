@@ -5,7 +5,7 @@
 
 Rows of BERT-large (transformers' page on one GPU, 2022, a V100; bytes of the driver without the
 context that the page states: what torch reserved) and of LitGPT's tables (October 2023, an A100;
-what torch allocated at most). Each is a script of bench/published with batches on fake tensors, in
+what torch allocated at most). Each is a script of bench/language with batches on fake tensors, in
 a process of its own. It needs transformers and litgpt.
 
 These are bytes, not seconds: other work on the machine changes only how long it takes.
@@ -29,10 +29,9 @@ from batchadvisor.features.estimate.fit.reserved_memory import reserved_bytes
 from batchadvisor.probes.fake_step.cuda_forms import use_cuda_forms
 from batchadvisor.probes.fake_step.large_parameters import LargeParameters
 from common import HERE, RESULTS, Results, header, say, table
-from estimate_against_gpus import FakeLoader, rows_of
+from estimate_against_gpus import PEAKS, FakeLoader, rows_of
 
-THEME = "peaks-against-gpus"
-FOLDER = HERE / "published"
+FOLDER = HERE / "language"
 MIB, GB = 1 << 20, 10**9
 CONTEXT = re.compile(r"(\d+) MiB are the CUDA context")
 SIZES = re.compile(r"(\d+)=([\d.]+) GB")
@@ -53,7 +52,7 @@ class Peak(NamedTuple):
     """A published peak.
 
     Attributes:
-        words: the script of bench/published and its arguments.
+        words: the script of bench/language and its arguments.
         reserved: whether it is what torch reserved, rather than allocated.
     """
 
@@ -104,7 +103,7 @@ def estimated(words: Sequence[str], sizes: Sequence[int]) -> dict[str, list[int]
     torch.utils.data.DataLoader = FixedLoader  # type: ignore[misc, assignment]
     script = FOLDER / words[0]
     sys.argv = [str(script), *words[1:]]
-    sys.path.insert(0, str(FOLDER))
+    sys.path.insert(0, str(HERE / "stand_ins" / "torchvision"))  # none fits the local torch
     runpy.run_path(str(script), run_name="__main__")
     loader = FixedLoader.current
     return {
@@ -153,7 +152,7 @@ def report(data: dict[str, Any]) -> str:
                 "reserved" if each["reserved"] else "allocated",
                 f"{each['published'] / GB:.2f}",
                 f"{made / GB:.2f}" if made else "-",
-                f"{share:+.1%}" if share is not None else each.get("problem", "-"),
+                f"{share:+.1%}" if share is not None else "-",
             ]
         )
     headings = ["script", "size", "kind", "published GB", "estimated GB", "off by"]
@@ -176,7 +175,7 @@ def main() -> None:
     peaks = [peak for row in rows_of(options.rows) for peak in peaks_of(row)]
     if options.models:
         peaks = [each for each in peaks if any(part in each.row for part in options.models)]
-    results = Results(options.results, THEME)
+    results = Results(options.results, PEAKS)
     done = results.data.setdefault("peaks", [])
     for words in dict.fromkeys(each.words for each in peaks):
         mine = [each for each in peaks if each.words == words]

@@ -154,11 +154,58 @@ class TestBadInput:
         assert line.endswith(said)
 
 
+class TestPeaks:
+    """Rows that say what a step took at one size."""
+
+    def peaks(self, bench, **row):
+        import peaks_against_gpus
+
+        return [
+            (each.words, each.size, each.published, each.reserved)
+            for each in peaks_against_gpus.peaks_of({**ROW, "peak": "", "evidence": "", **row})
+        ]
+
+    def test_the_driver_s_bytes_without_the_context(self, bench):
+        row = {
+            "id": "hf-bertlarge-3",
+            "technique": "fp16",
+            "largest_fit": "4",
+            "peak": "13939 MiB",
+            "peak_kind": "nvidia-smi used, of which 1343 MiB are the CUDA context (stated)",
+        }
+        words = ("bert_training.py", "fp16")
+        assert self.peaks(bench, **row) == [(words, 4, (13939 - 1343) << 20, True)]
+        assert self.peaks(bench, **{**row, "technique": "8-bit Adam"}) == []
+
+    def test_allocated_bytes_of_several_sizes(self, bench):
+        row = {
+            "source": "Lightning-AI/litgpt tutorials/resource-tables.md",
+            "model": "Llama 2 7 B",
+            "dtype": "bf16-true",
+            "ranks": "1",
+            "technique": "Finetuning with LoRA on 1 GPU",
+            "seq_or_img": "Alpaca, longest 1304 tokens",
+            "evidence": "1=21.30 GB; 2=29.07 GB; 4=OOM",
+        }
+        words = ("adapter_training.py", "Llama-2-7b-hf", "lora", "1304")
+        made = self.peaks(bench, **row)
+        assert made == [(words, 1, 21_300_000_000, False), (words, 2, 29_070_000_000, False)]
+        assert self.peaks(bench, **{**row, "dtype": "bnb.nf4"}) == []
+        assert self.peaks(bench) == []
+
+    def test_the_page_has_them_all(self, bench):
+        name, data = bench.newest(RAW.parent, bench.PEAKS)
+        made = bench.whole_page(json.loads(RAW.read_text()), RAW.name, RAW.parent)
+        assert name in made
+        assert sum(
+            line.startswith(("| `bert_", "| `adapter_")) for line in made.splitlines()
+        ) == len(data["peaks"])
+
+
 class TestThePage:
-    def test_it_is_made_of_the_raw_results(self, page, bench):
+    def test_it_is_made_of_the_raw_results(self, bench):
         """`python bench/estimate_against_gpus.py --page` writes it again."""
-        again = bench.checked_again(BENCH / "results")
-        made = page.page(json.loads(RAW.read_text()), RAW.name, again)
+        made = bench.whole_page(json.loads(RAW.read_text()), RAW.name, RAW.parent)
         assert (ROOT / "docs" / "estimate-against-gpus.md").read_text("utf-8") == made
         assert "were **published by others**" in " ".join(made.split())
 

@@ -21,7 +21,7 @@ MAX_CLEAN_SAMPLES = 30
 TIMING_PATIENCE = 2
 """Where clean steps are too few, timing goes on for this many times its limits."""
 HOPELESS = 2
-"""So many times the fewest samples, and half of the time, without a single clean step: there is no
+"""After half of the time, and so many times the fewest samples without a clean step, there is no
 reason to expect one."""
 MAX_STEPS_A_SAMPLE = 50
 """Very short steps are averaged in groups, up to so many, so that a sample is not all jitter."""

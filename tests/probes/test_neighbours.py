@@ -80,7 +80,7 @@ BESIDE = {
     # No number of threads leaves them their cores.
     "three that run": (
         {number: process("rustc", 3.0) for number in THREE}, THREE,
-        "(rustc 0.9)", f"stop rustc, or {LATER}"),
+        "(rustc 0.9)", f"stop rustc, or {LATER}; {neighbours.PASSIVE}"),
     # As with compilers under make; what they had used before does not count. It runs at both ends.
     "programs that ended, for who waited for them": (
         {200: process("make", 1.0, children_s=65.0)},

@@ -1,10 +1,11 @@
 """Trains BERT-large on random tokens as the example of transformers' page on one GPU did in 2022.
 
-    python bench/published/bert_training.py plain
-    python bench/published/bert_training.py "accumulation 4 + checkpointing + fp16 + Adafactor"
+    python bench/language/bert_training.py plain
+    python bench/language/bert_training.py "accumulation 4 + checkpointing + fp16 + Adafactor"
 
-Sequences of 512 tokens are told apart in two classes, attention is written out, the optimizer walks
-its parameters one by one. Random weights of the published shape: nothing is loaded.
+Sequences of 512 tokens are told apart in two classes, attention is written out, gradients are kept
+and set to zero, the optimizer walks its parameters one by one. Random weights of the published
+shape: nothing is loaded.
 """
 
 import sys
@@ -53,4 +54,4 @@ for tokens in loader:
             loss = model(tokens.to(device), labels=labels).loss / accumulation
         loss.backward()
     optimizer.step()
-    optimizer.zero_grad()
+    optimizer.zero_grad(set_to_none=False)

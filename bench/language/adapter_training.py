@@ -1,6 +1,6 @@
 """Finetunes a language model of LitGPT with LoRA or adapters, as its tables of October 2023 did.
 
-    python bench/published/adapter_training.py Llama-2-7b-hf lora 1304
+    python bench/language/adapter_training.py Llama-2-7b-hf lora 1304
 
 Weights are bf16, only the added ones are trained, with torch's AdamW; the loss is taken of the
 logits in pieces; each batch is as long as the data's longest sample. Random weights of the
@@ -9,11 +9,6 @@ published shape: nothing is loaded.
 
 import importlib
 import sys
-
-if "torchvision" not in sys.modules:
-    import without_torchvision
-
-    without_torchvision.install()
 
 import torch
 from litgpt.utils import chunked_cross_entropy
@@ -58,3 +53,6 @@ for batch in loader:
     chunked_cross_entropy(logits, tokens[..., 1:]).backward()
     optimizer.step()
     optimizer.zero_grad()
+    for block in model.transformer.h:
+        # Later versions keep keys and values of the prefix, with their graph, until an evaluation.
+        block.attn.adapter_kv_cache = None
