@@ -411,8 +411,8 @@ def _peaks(name: str, data: Row) -> list[str]:
         *(f"- `{' '.join(each['words'])}`: {each['problem']}" for each in failed),
         _paragraph(
             "Torch before 1.11 kept the input of each softmax beside its output, 1.6 GB of "
-            "BERT-large at size 4. With that its three rows of this size would be off by -2 to +2 %; which "
-            "torch made them is not published."
+            "BERT-large at size 4. With that its three rows of this size would be off by -2 to "
+            "+2 %; which torch made them is not published."
         ),
     ]
 

@@ -41,8 +41,8 @@ ONE = 0.8
 MAX_WORD = 40
 """Letters of a script's name."""
 PASSIVE = "OMP_WAIT_POLICY=PASSIVE lets threads that wait give their cores away meanwhile"
-"""Beside one and three busy processes on two cores steps of small networks were 24 to 150 times as
-fast with it, and half as fast on a quiet machine (bench/results/spinning-threads_*)."""
+"""Beside one and three busy processes on two cores small networks trained 26 to 310 times as fast
+with it, and 0.17 to 0.57 times as fast on a quiet machine (bench/results/spinning-threads_*)."""
 
 
 class Surroundings:
