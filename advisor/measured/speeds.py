@@ -43,6 +43,8 @@ SPUN = 3.0
 threads waited for one that had no core. With two threads on one core and a neighbour on the
 other a step of a perceptron took 0.61 s and 0.61 s of CPU time, and beside the same neighbour 12 ms
 and 15 ms while each thread had a core (two cores of an AMD EPYC)."""
+POSSIBLE = 1.1
+"""A larger size may seem so many times as fast as its size allows, by noise."""
 LEAST_TIME_SHARE = 0.01
 """No step would have taken less than this share of its time."""
 ALONE = 0.1
@@ -160,9 +162,15 @@ class Speeds:
 
         Where one only ever ran beside others they must have met in enough rounds, or be linked by
         sizes that did: what spinning threads add to a step is no waiting, and much the same for all
-        sizes. It makes a larger one look better than it is, and nothing tells how much.
+        sizes. It makes a larger one look better than it is, and nothing tells how much. A ratio
+        beyond that of the sizes is one of two states of the machine: no step of more samples takes
+        less time.
         """
-        return {size, other} <= self._calm or other in self._linked(size)
+        if {size, other} <= self._calm:
+            return True
+        large, small = max(size, other), min(size, other)
+        ratio = self.compare(large, small) if other in self._linked(size) else None
+        return ratio is not None and ratio.low <= POSSIBLE * large / small
 
     @functools.cached_property
     def _calm(self) -> set[int]:

@@ -95,9 +95,10 @@ def only_turns_tell(measurements: Measurements) -> bool:
 
 
 def only_beside_others(measurements: Measurements) -> bool:
-    """Whether sizes were timed, and none of them without others on its cores."""
+    """Whether sizes were timed, none of them without others on its cores, and may take turns."""
     trials = measurements.searched_trials
-    return bool(trials) and all(trial.contended for trial in trials)
+    beside = bool(trials) and all(trial.contended for trial in trials)
+    return beside and can_take_turns(measurements)
 
 
 def warmup_steps(measurements: Measurements) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...records import CHOSEN_STEPS, TrialRequest
 from ..measured.measurements import Measurements
-from ..measured.turn_sizes import can_take_turns, only_beside_others
+from ..measured.turn_sizes import only_beside_others
 from .cost import SHORTEST_PLAN, budget_of, has_time_for_a_profile, step_plan
 
 
@@ -13,7 +13,7 @@ def timed_request(measurements: Measurements, size: int, reason: str) -> TrialRe
     goal = measurements.goal
     step_s, budget_s = budget_of(measurements).step_s(size), goal.budget_s
     plan = step_plan(step_s, budget_s)
-    if only_beside_others(measurements) and can_take_turns(measurements):
+    if only_beside_others(measurements):
         plan = SHORTEST_PLAN  # its turns tell, not its window
     num_warmup = plan.num_warmup
     if goal.worst_case and not goal.seq_lens and not measurements.why_unordered:

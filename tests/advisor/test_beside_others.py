@@ -44,10 +44,9 @@ def measured(*trials, budget_s=120.0, num_workers=0, **changes):
     return Measurements.of(
         record_of(
             numbered(*trials),
-            device=CPU,
             discovery=discovery,
             goal=Goal(budget_s=budget_s),
-            **changes,
+            **{"device": CPU, **changes},
         )
     )
 
@@ -65,6 +64,10 @@ class TestCost:
     def test_nothing_is_kept_for_a_confirmation(self):
         both = [timed(64, 0.5, 0.4), timed(256, 0.6, 0.5)]
         assert Budget(measured(*both)).reserve_s() == 0
+        unable = measured(
+            *both, device=msgspec.structs.replace(CPU, kind="cuda")
+        )  # where nothing takes turns, it is all that tells more
+        assert Budget(unable).reserve_s() > 0
         assert Budget(measured(both[0], timed(256, 0.6, clean=True))).reserve_s() > 0
 
 

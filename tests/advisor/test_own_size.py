@@ -160,6 +160,13 @@ class TestSpinningThreads:
         assert request.turns is not None
         assert request.turns.sizes == (8, 32)
 
+    def test_a_ratio_beyond_that_of_the_sizes_is_of_two_states(self):
+        """No counter shows it here; a step of 32 does not take less time than one of 8."""
+        silent = [((0.5, 0.0), (0.012, 0.0))] * 4
+        measurements = self.run(*silent, own=(0.5, None), other=(0.012, None))
+        assert against_own(measurements, 32).low > 100
+        assert standing(measurements, 32) == "too noisy"
+
     def test_a_larger_step_may_need_more_cpu_time(self):
         slow = (0.1, 0.15)
         measurements = self.run(*[(WORKS, slow)] * 4, own=WORKS, other=slow)
