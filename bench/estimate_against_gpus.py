@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import hashlib
 import json
 import multiprocessing
@@ -32,7 +33,7 @@ import runpy
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -219,6 +220,21 @@ class FakeLoader:
         steps.close()
 
 
+def on_fakes(script: Path, arguments: Sequence[str], kind: type[FakeLoader]) -> FakeLoader:
+    """Runs a script of bench/ with batches on fake tensors, in this process.
+
+    Returns:
+        the loader, with what it saw of the steps.
+    """
+    LargeParameters().start()
+    use_cuda_forms(on_fakes=True)
+    torch.utils.data.DataLoader = kind  # type: ignore[misc, assignment]
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.parent))
+    runpy.run_path(str(script), run_name="__main__")
+    return kind.current
+
+
 def estimated(row: dict[str, str], gpu_bytes: int) -> dict[str, Any]:
     """The range of a row, by the script with batches on fake tensors.
 
@@ -231,14 +247,8 @@ def estimated(row: dict[str, str], gpu_bytes: int) -> dict[str, Any]:
         msg = f"timm {timm.__version__} has no model {row['model']!r}"
         raise CannotJudgeError(msg)
     began = time.perf_counter()
-    LargeParameters().start()
-    use_cuda_forms(on_fakes=True)
     FakeLoader.gpu_bytes = gpu_bytes
-    torch.utils.data.DataLoader = FakeLoader  # type: ignore[misc, assignment]
-    sys.argv = [str(SCRIPT), *arguments_of(row)]
-    sys.path.insert(0, str(SCRIPT.parent))
-    runpy.run_path(str(SCRIPT), run_name="__main__")
-    loader = FakeLoader.current
+    loader = on_fakes(SCRIPT, arguments_of(row), FakeLoader)
     answer = forecast(
         Variant(), loader.trials, loader.requests, [(row["gpu"], gpu_bytes)],
         held=loader.held, eager=loads_all_kernels(),
@@ -257,9 +267,9 @@ def arguments_of(row: dict[str, str]) -> list[str]:
     return [row["model"], row["technique"], row["seq_or_img"]]
 
 
-def _in_child(row: dict[str, str], gpu_bytes: int, pipe: Any) -> None:
+def _in_child(estimate: Callable[[], dict[str, Any]], pipe: Any) -> None:
     try:
-        pipe.send(estimated(row, gpu_bytes))
+        pipe.send(estimate())
     except CannotJudgeError as error:
         pipe.send({"problem": str(error)})
     except Exception as error:  # noqa: BLE001  a model of whatever kind
@@ -267,11 +277,11 @@ def _in_child(row: dict[str, str], gpu_bytes: int, pipe: Any) -> None:
         pipe.send({"problem": text[:200]})
 
 
-def in_own_process(row: dict[str, str], gpu_bytes: int) -> dict[str, Any]:
-    """The same in a copy of this process, which has torch and timm."""
+def in_own_process(estimate: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What it makes in a copy of this process, which has torch and timm; or its problem."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_in_child, args=(row, gpu_bytes, theirs))
+    process = context.Process(target=_in_child, args=(estimate, theirs))
     process.start()
     theirs.close()
     try:
@@ -317,7 +327,7 @@ def judged(row: dict[str, str], *, command: bool) -> dict[str, Any]:
         made["gpu_bytes"] = bytes_of(row)
     except CannotJudgeError as error:
         return made | {"problem": str(error)}
-    made |= in_own_process(row, made["gpu_bytes"])
+    made |= in_own_process(functools.partial(estimated, row, made["gpu_bytes"]))
     if command and "problem" not in made:
         made["command"] = by_command(row, made["gpu_bytes"])
     return made

@@ -14,22 +14,18 @@ These are bytes, not seconds: other work on the machine changes only how long it
 from __future__ import annotations
 
 import argparse
-import multiprocessing
+import functools
 import re
-import runpy
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from batchadvisor.features.estimate.fit.first_steps import first_steps
 from batchadvisor.features.estimate.fit.reserved_memory import reserved_bytes
-from batchadvisor.probes.fake_step.cuda_forms import use_cuda_forms
-from batchadvisor.probes.fake_step.large_parameters import LargeParameters
 from common import HERE, RESULTS, Results, header, say, table
-from estimate_against_gpus import PEAKS, FakeLoader, rows_of
+from estimate_against_gpus import PEAKS, FakeLoader, in_own_process, on_fakes, rows_of
 
 FOLDER = HERE / "language"
 MIB, GB = 1 << 20, 10**9
@@ -45,7 +41,6 @@ TECHNIQUES = {
     "Finetuning with Adapter on 1 GPU": "adapter",
     "Adapter v2 on 1 GPU": "adapter_v2",
 }
-TIME_LIMIT_S = 900.0
 
 
 class Peak(NamedTuple):
@@ -97,44 +92,13 @@ class FixedLoader(FakeLoader):
 
 def estimated(words: Sequence[str], sizes: Sequence[int]) -> dict[str, list[int]]:
     """By size, the most bytes of tensors and what torch would reserve for them."""
-    LargeParameters().start()
-    use_cuda_forms(on_fakes=True)
     FixedLoader.sizes = sizes
-    torch.utils.data.DataLoader = FixedLoader  # type: ignore[misc, assignment]
-    script = FOLDER / words[0]
-    sys.argv = [str(script), *words[1:]]
     sys.path.insert(0, str(HERE / "stand_ins" / "torchvision"))  # none fits the local torch
-    runpy.run_path(str(script), run_name="__main__")
-    loader = FixedLoader.current
+    loader = on_fakes(FOLDER / words[0], words[1:], FixedLoader)
     return {
         str(trial.batch_size): [trial.peak_bytes, reserved_bytes(first_steps(asked, lived))]
         for trial, asked, lived in zip(loader.trials, loader.requests, loader.held, strict=True)
     }
-
-
-def _in_child(words: Sequence[str], sizes: Sequence[int], pipe: Any) -> None:
-    try:
-        pipe.send(estimated(words, sizes))
-    except Exception as error:  # noqa: BLE001  a model of whatever kind
-        pipe.send({"problem": " ".join(f"{type(error).__name__}: {error}".split())[:300]})
-
-
-def in_own_process(words: Sequence[str], sizes: Sequence[int]) -> dict[str, Any]:
-    """The same in a copy of this process."""
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_in_child, args=(words, sizes, theirs))
-    process.start()
-    theirs.close()
-    try:
-        if ours.poll(TIME_LIMIT_S):
-            return dict(ours.recv())
-    except EOFError:
-        return {"problem": "its process died"}
-    finally:
-        process.kill()
-        process.join()
-    return {"problem": f"took more than {TIME_LIMIT_S:.0f} s"}
 
 
 def report(data: dict[str, Any]) -> str:
@@ -180,7 +144,7 @@ def main() -> None:
     for words in dict.fromkeys(each.words for each in peaks):
         mine = [each for each in peaks if each.words == words]
         say(" ".join(words))
-        made = in_own_process(words, [each.size for each in mine])
+        made = in_own_process(functools.partial(estimated, words, [each.size for each in mine]))
         for each in mine:
             known = made.get(str(each.size))
             value = {"problem": made.get("problem", "no such size")}

@@ -11,6 +11,7 @@ threads that stay on one core each (OMP_PROC_BIND), and with one thread. The kin
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import statistics
 from typing import Any
@@ -34,10 +35,10 @@ def report(data: dict[str, Any]) -> str:
     """Samples per second, medians, and how many times those of the script as it is."""
     lines = []
     for row in data["rows"]:
-        usual = statistics.median(row["rates"]["as it is"])
+        usual = statistics.median(row["rates"]["as it is"] or [math.nan])
         cells = [row["script"], row["busy"]]
         for kind in VARIABLES:
-            rate = statistics.median(row["rates"][kind])
+            rate = statistics.median(row["rates"][kind] or [math.nan])
             cells.append(f"{rate:.4g} x{rate / usual:.3g}")
         lines.append(cells)
     headings = ["samples/s", "busy processes", *VARIABLES]

@@ -53,12 +53,11 @@ def reason(
 
 
 def _load(measurements: Measurements, size: int, own: int) -> str:
-    """Beside what two sizes were compared, where neither ever ran without others on its cores."""
-    timed = [trial for trial in measurements.timed if trial.batch_size in (size, own)]
-    if not timed or not all(trial.contended for trial in timed):
+    """Beside what two sizes were compared, where one was never read without others on its cores."""
+    if not {size, own} <= measurements.best_timed.keys() or measurements.speeds.calm(size, own):
         return ""
     load = disturbances.said(measurements) or "the kernel counted waiting for a core in each step"
-    return f"Both ran beside others, and by themselves they may differ by less: {load}."
+    return f"They were compared beside others, and by themselves may differ by less: {load}."
 
 
 def _words(

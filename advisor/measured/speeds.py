@@ -166,16 +166,15 @@ class Speeds:
         beyond that of the sizes is one of two states of the machine: no step of more samples takes
         less time.
         """
-        if {size, other} <= self._calm:
+        if self.calm(size, other):
             return True
         large, small = max(size, other), min(size, other)
         ratio = self.compare(large, small) if other in self._linked(size) else None
         return ratio is not None and ratio.low <= POSSIBLE * large / small
 
-    @functools.cached_property
-    def _calm(self) -> set[int]:
-        """Sizes that something was read of while nothing held them up."""
-        return {each.size for each in self._readings if each.clean}
+    def calm(self, size: int, other: int) -> bool:
+        """Whether both were read at least once while nothing held them up."""
+        return {size, other} <= {each.size for each in self._readings if each.clean}
 
     def _linked(self, size: int) -> set[int]:
         """Sizes that met this one in `FEW` rounds, or one that did, and so on."""
