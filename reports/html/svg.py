@@ -144,7 +144,8 @@ def _x_axis(frame: Frame) -> list[Shape]:
     marked = {mark.value for mark in chart.marks if mark.kind == "recommended"}
     taken: list[tuple[float, float]] = []
     for value, name in sorted(ticks, key=lambda tick: (tick[0] not in marked, tick[0])):
-        x, half = frame.x(value), len(name) * CHARACTER / 2
+        half = len(name) * CHARACTER / 2
+        x = min(frame.x(value), WIDTH - half - 4)  # a long name stays in the picture
         if all(abs(x - other) > half + wide + 8 for other, wide in taken):
             parts.append(text_at(x, base + 16, name, "dim", "middle"))
             taken.append((x, half))
@@ -152,8 +153,14 @@ def _x_axis(frame: Frame) -> list[Shape]:
     return parts
 
 
+MILLION = 1e6
+"""More digits have no room beside an axis."""
+
+
 def _name(tick: float) -> str:
-    """A value of an axis in the digits that tell it from its neighbours."""
+    """A value of an axis in the digits that tell it from its neighbours, large ones in millions."""
+    if abs(tick) >= MILLION:
+        return f"{_name(tick / MILLION)}M"
     name = short(tick)
     return name if float(name) == tick else f"{tick:.6g}"
 

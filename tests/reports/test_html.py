@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from batchadvisor.records import Fault, FileTouched, Finding
 from batchadvisor.reports.builder.run import build_report
+from batchadvisor.reports.html.frame import WIDTH
 from batchadvisor.reports.html.labels import Place
 from batchadvisor.reports.html.svg import nice_ticks, shapes
 from batchadvisor.session.report import rendered
@@ -255,6 +256,23 @@ def test_ticks_are_few_and_round(low, high, ticks):
 
 
 class TestPicture:
+    def test_long_numbers_of_the_axes_stay_in_the_picture(self):
+        report = build_report(*samples.gpu())
+        chart = next(chart for chart in report.devices[0].charts if chart.key == "throughput")
+        name = {"x_ticks": chart.x_ticks[-1:], "x_names": ("2097152",)}
+        series = tuple(
+            replace(one, values=tuple(y and 1e5 * y for y in one.values), low=(), high=())
+            for one in chart.series
+        )
+        drawn = shapes(replace(chart, **name, series=series, marks=(), bands=()))
+        dim = [shape for shape in drawn if "dim" in shape.attributes.get("class", "").split()]
+        assert "2097152" in [shape.text for shape in dim]
+        assert any(shape.text.endswith("M") for shape in dim)
+        for shape in dim:
+            box = box_of(shape)
+            assert box.left >= 0, shape.text
+            assert box.right <= WIDTH, shape.text
+
     def test_points_lie_where_their_values_are(self):
         report = build_report(*samples.gpu())
         chart = next(chart for chart in report.devices[0].charts if chart.key == "throughput")

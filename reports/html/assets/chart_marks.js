@@ -19,8 +19,9 @@ var BatchAdvisorMarks = (function () {
     return Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
   }
 
-  /* A value of an axis in the digits that tell it from its neighbours. */
+  /* A value of an axis in the digits that tell it from its neighbours, large ones in millions. */
   function nameOf(tick) {
+    if (Math.abs(tick) >= 1e6) return nameOf(tick / 1e6) + "M";
     return Number(short(tick)) === tick ? short(tick) : String(Number(tick.toPrecision(6)));
   }
 
@@ -57,7 +58,9 @@ var BatchAdvisorMarks = (function () {
       .map(function (mark) { return mark.value; });
     var rank = function (tick) { return marked.indexOf(tick.value) < 0 ? 1 : 0; }, px = unit(u), kept = [];
     ticks.slice().sort(function (a, b) { return rank(a) - rank(b) || a.value - b.value; }).forEach(function (tick) {
-      var at = u.valToPos(tick.value, "x", true), half = tick.name.length * CHARACTER * px / 2;
+      var half = tick.name.length * CHARACTER * px / 2;
+      var at = Math.min(u.valToPos(tick.value, "x", true), (WIDTH - 4) * px - half);  // in the picture
+      tick.at = at;
       tick.named = kept.every(function (one) { return Math.abs(one.at - at) > one.half + half + 8 * px; });
       if (tick.named) kept.push({ at: at, half: half });
     });
@@ -89,7 +92,7 @@ var BatchAdvisorMarks = (function () {
     spaced(u, chart, u.scales.x.min, u.scales.x.max).forEach(function (tick) {
       var x = u.valToPos(tick.value, "x", true);
       c.moveTo(x, base); c.lineTo(x, base + 4 * px);
-      if (tick.named) c.fillText(tick.name, x, base + 16 * px);
+      if (tick.named) c.fillText(tick.name, tick.at, base + 16 * px);
     });
     c.stroke();
     c.fillText(chart.x_label, (box.left + right) / 2, (HEIGHT - 6) * px);
