@@ -11,7 +11,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
 def test_workers_help_a_loader_that_sleeps(tmp_path):
     """Two workers sleep at the same time: as many samples as the loader alone gives with two."""
     found = tried("sleeps", "workers,amp", tmp_path, sizes="8")
-    best = max(of(found, "workers"), key=lambda each: each["gain"]["median"])
+    tries = [each for each in of(found, "workers") if each["gain"]]  # one may have no time left
+    best = max(tries, key=lambda each: each["gain"]["median"])
     assert best["outcome"] == "gain"
     rates = {each["num_workers"]: each["samples_per_s"] for each in found["ceilings"]}
     assert best["gain"]["low"] < 1.15 * max(rates.values()) / rates[0]
