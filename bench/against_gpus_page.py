@@ -142,10 +142,21 @@ def report(data: Row) -> str:
 def _failed(rows: Sequence[Row]) -> list[str]:
     return [
         f"{row['model']} at {row['size']}, {row['layout'].replace('_', ' ')}: "
-        f"{row['low']} to {row['high']}, where {row['fail']} failed"
+        f"{row['low']} to {row['high']}, where {row['fail']} failed{_in_the_other(row, rows)}"
         for row in rows
         if low_fails(row)
     ]
+
+
+def _in_the_other(failed: Row, rows: Sequence[Row]) -> str:
+    """Where the table has the size that failed as one that ran, in the other layout."""
+    for row in rows:
+        same = all(row[key] == failed[key] for key in ("model", "size", "gpu"))
+        if same and row["layout"] != failed["layout"] and row["fit"] >= failed["fail"]:
+            layout = row["layout"].replace("_", " ")
+            ends = f"{row['low']} to {row['high']}"
+            return f"; {layout} it ran with {row['fit']}, where the range is {ends}"
+    return ""
 
 
 def _sample(data: Row) -> str:
@@ -355,7 +366,7 @@ def _failures(rows: Sequence[Row]) -> str:
         "What else took memory there is not known; the table does not tell errors that are none of "
         "memory. One architecture under several names counts each time."
     )
-    listed = "\n".join(f"- {text}." for text in failed)
+    listed = "\n".join(_item(f"{text}.") for text in failed)
     return "\n\n".join((known, listed, _paragraph(BEYOND)))
 
 

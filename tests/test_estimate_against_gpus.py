@@ -224,6 +224,17 @@ class TestThePage:
         assert "Of 3 of its rows" in text
         assert "with the state `0123456789ab`, 2 have the same range" in text
 
+    def test_a_failure_that_the_table_contradicts_says_so(self, page):
+        failed, other = (
+            {"model": "net", "size": "224", "gpu": "a card", "layout": layout, "low": 240}
+            | {"high": 255, "fit": fit, "fail": fail}
+            for layout, fit, fail in (("channels_last", 128, 192), ("contiguous", 192, 256))
+        )
+        said = "net at 224, channels last: 240 to 255, where 192 failed"
+        ran = "; contiguous it ran with 192, where the range is 240 to 255"
+        assert page._failed([failed, other]) == [said + ran]
+        assert page._failed([failed, other | {"fit": 128, "fail": 256}]) == [said]
+
     def test_it_lists_every_range_that_is_outside(self, page):
         data = json.loads(RAW.read_text())
         outside = [row for row in page.ran(data) if not page.inside(row)]

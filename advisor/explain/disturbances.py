@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ...records import Cause, Evidence, Finding, Trial
 from ...units import format_seconds
@@ -10,19 +10,21 @@ from ..measured.measurements import Measurements
 
 STALL_SHARE = 0.01
 """Stalls that take less than this share of the timed steps' time are not worth a word."""
+WAITED = "the kernel counted waiting for a core in each step"
+"""What is said of a load that nothing names."""
 OWN_SHARE = 0.05
 """Slow steps of the script's own that make an epoch this much longer are said."""
 
 
-def _causes(trials: list[Trial]) -> list[Cause]:
+def worst(trials: Iterable[Trial]) -> list[Cause]:
     """Each kind of cause once, at its worst."""
-    worst: dict[str, Cause] = {}
+    at_worst: dict[str, Cause] = {}
     for trial in trials:
         for cause in trial.causes:
-            known = worst.get(cause.kind)
+            known = at_worst.get(cause.kind)
             if known is None or (cause.cores or 0.0) > (known.cores or 0.0):
-                worst[cause.kind] = cause
-    return list(worst.values())
+                at_worst[cause.kind] = cause
+    return list(at_worst.values())
 
 
 def _disturbed(measurements: Measurements) -> list[Trial]:
@@ -36,12 +38,12 @@ def _disturbed(measurements: Measurements) -> list[Trial]:
 def said(measurements: Measurements) -> str:
     """What took the time, as a clause; empty where nothing is known."""
     trials = _disturbed(measurements)
-    return "; ".join(cause.message for cause in _causes(trials or list(measurements.record.trials)))
+    return "; ".join(cause.message for cause in worst(trials or measurements.record.trials))
 
 
 def remedy(measurements: Measurements) -> str:
     """What to do about it."""
-    remedies = [cause.remedy for cause in _causes(_disturbed(measurements)) if cause.remedy]
+    remedies = [cause.remedy for cause in worst(_disturbed(measurements)) if cause.remedy]
     if remedies:
         return " ".join(dict.fromkeys(_sentence(text) for text in remedies))
     if any(trial.contended for trial in measurements.timed):  # more of such steps say no more

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ...advisor.explain import disturbances
 from ...advisor.measured.speeds import SURE, Reading, Speeds, Wander, readings_of
 from ...records import Spread, Trial
 from ...spread import student
@@ -87,6 +88,14 @@ def rates_of(turns: Sequence[Turn]) -> tuple[tuple[float, float], ...]:
         for sides in rounds.values()
         if {AS_IT_IS, WITH_REMEDY} <= set(sides)
     )
+
+
+def load_of(turns: Sequence[Turn], wander: Wander) -> str:
+    """Beside what both were timed; empty where each had a window that nothing held up."""
+    if speeds(turns, wander).calm(WITH_REMEDY, AS_IT_IS):
+        return ""
+    causes = disturbances.worst([turn.trial for turn in turns])
+    return "; ".join(cause.message for cause in causes) or disturbances.WAITED
 
 
 def is_enough(turns: Sequence[Turn], wander: Wander) -> bool:

@@ -69,6 +69,8 @@ class TriedRemedy(Record, frozen=True, kw_only=True):
         why_bound: what bounds it.
         rates: samples/s in each round, without the remedy and with it; empty where they ran one
             after the other.
+        load: beside what it was compared, where one side was never timed without others on its
+            cores; empty otherwise.
         peak_bytes, usual_bytes: peak memory with it and without.
         place: the line to change.
         code: what to write there.
@@ -85,6 +87,7 @@ class TriedRemedy(Record, frozen=True, kw_only=True):
     bound: float | None = None
     why_bound: str = ""
     rates: tuple[tuple[float, float], ...] = ()
+    load: str = ""
     peak_bytes: int | None = None
     usual_bytes: int | None = None
     numbers: NumbersChecked = NumbersChecked(reason="it was not timed")

@@ -116,6 +116,7 @@ def notes_of(remedies: Remedies) -> list[str]:
             if each.outcome == outcome:
                 reasons.setdefault(each.reason, []).append(each.change)
         notes += [f"{words}: {', '.join(names)}: {why}." for why, names in reasons.items()]
+    notes += _loads(remedies)
     notes += ceilings_text(remedies)
     apart = [each.numbers for each in remedies.tried if each.numbers.num_steps]
     if apart:
@@ -137,6 +138,16 @@ def notes_of(remedies: Remedies) -> list[str]:
     return notes
 
 
+def _loads(remedies: Remedies) -> list[str]:
+    """Which remedies were compared beside others, and beside what the first of them."""
+    together = (remedies.together,) if remedies.together is not None else ()
+    beside = [each for each in (*together, *in_order(remedies)) if each.gain and each.load]
+    if not beside:
+        return []
+    names = ", ".join(each.change for each in beside)
+    return [f"Timed beside other programs, alone the gains may differ: {names} ({beside[0].load})."]
+
+
 def ceilings_text(remedies: Remedies) -> list[str]:
     """What the loader gives alone, and whether it can ever keep up."""
     known = [each for each in remedies.ceilings if each.samples_per_s is not None]
@@ -152,7 +163,11 @@ def message_of(tried: TriedRemedy, *, confirmed: bool) -> str:
     assert tried.gain is not None
     sure = ", confirmed in fresh processes" if confirmed else ""
     numbers = numbers_text(tried.numbers)
-    return f"{ratio_text(tried.gain)} with {tried.change}{sure}; {numbers}"
+    return f"{ratio_text(tried.gain)} with {tried.change}{sure}{_beside(tried)}; {numbers}"
+
+
+def _beside(tried: TriedRemedy) -> str:
+    return ", beside other programs" if tried.load else ""
 
 
 def where_of(tried: TriedRemedy) -> str:
@@ -165,9 +180,10 @@ def headline(remedies: Remedies) -> str:
     best = [each for each in in_order(remedies) if each.outcome == "gain"]
     together = remedies.together
     if together is not None and together.outcome == "gain" and together.gain is not None:
-        return f"{ratio_text(together.gain)} with {together.change}, confirmed together"
+        beside = _beside(together)
+        return f"{ratio_text(together.gain)} with {together.change}, confirmed together{beside}"
     if best and best[0].gain is not None:
-        return f"{ratio_text(best[0].gain)} with {best[0].change}"
+        return f"{ratio_text(best[0].gain)} with {best[0].change}{_beside(best[0])}"
     ran = [each for each in remedies.tried if each.gain is not None or each.outcome == "slower"]
     if not ran:
         return "no remedy was measured"

@@ -3,7 +3,9 @@
 import random
 from math import exp
 
+import msgspec
 import pytest
+from batchadvisor.advisor.explain import disturbances
 from batchadvisor.advisor.measured.speeds import OF_A_CPU, SURE
 from batchadvisor.features.remedies.compare import (
     AS_IT_IS,
@@ -12,10 +14,13 @@ from batchadvisor.features.remedies.compare import (
     WITH_REMEDY,
     Turn,
     is_enough,
+    load_of,
     rates_of,
     ratio,
     said,
 )
+from batchadvisor.records import Cause
+from batchadvisor.records.quality import StepQuality
 
 from ..on_paper import trial_of
 
@@ -70,6 +75,28 @@ def test_noise_that_hides_a_gain_is_said():
 def test_it_ends_whatever_the_noise():
     assert is_enough(rounds(1.05, MOST_ROUNDS, noise=0.3, seed=3), OF_A_CPU)
     assert not is_enough(rounds(1.6, LOOKS[0] - 1, noise=0.01), OF_A_CPU)
+
+
+def test_windows_that_were_never_calm_name_their_load():
+    quiet = rounds(1.6, 3, noise=0.01)
+    assert load_of(quiet, OF_A_CPU) == ""
+    busy = StepQuality(
+        num_steps=9, num_clean=0, num_disturbed=9, stalled_s=0.1, method="low quantile"
+    )
+    two, one = (
+        Cause(kind="processes", message=f"other programs used {cores} of 2 cores", cores=cores)
+        for cores in (1.2, 1.1)
+    )
+    beside = [
+        turn._replace(trial=msgspec.structs.replace(turn.trial, quality=busy, causes=(cause,)))
+        for turn, cause in zip(quiet, [one, two] * 3, strict=True)
+    ]
+    assert load_of(beside, OF_A_CPU) == "other programs used 1.2 of 2 cores"
+    assert load_of([*beside[:4], *quiet[4:]], OF_A_CPU) == ""
+    unnamed = [
+        turn._replace(trial=msgspec.structs.replace(turn.trial, causes=())) for turn in beside
+    ]
+    assert load_of(unnamed, OF_A_CPU) == disturbances.WAITED
 
 
 def test_one_side_alone_says_nothing():

@@ -78,6 +78,10 @@ ALL = Remedies(
 )
 
 
+def loaded(load):
+    return replace(ALL, tried=(*ALL.tried[:-1], replace(BF16, load=load)))
+
+
 class TestTable:
     def test_what_ran_has_a_row_the_best_first(self):
         cells = [row.cells for row in table_of(ALL).rows]
@@ -97,6 +101,18 @@ class TestTable:
         } <= set(table_of(ALL).notes)
         (*_, last) = table_of(replace(ALL, state="interrupted", reason="Ctrl-C")).notes
         assert last == "It is not complete: Ctrl-C."
+
+    def test_what_was_compared_beside_others_says_so(self):
+        load = "other programs used 1.2 of 2 cores"
+        (*_, note, _loader, _losses, _took) = table_of(loaded(load)).notes
+        assert note == (
+            "Timed beside other programs, alone the gains may differ: bf16 autocast "
+            "(other programs used 1.2 of 2 cores)."
+        )
+        assert headline(loaded(load)).endswith("with bf16 autocast, beside other programs")
+        (finding,) = findings_of(loaded(load))
+        assert "with bf16 autocast, beside other programs; the loss" in finding.message
+        assert not any("beside" in text for text in (*table_of(ALL).notes, headline(ALL)))
 
 
 class TestFindings:
