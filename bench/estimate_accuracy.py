@@ -30,9 +30,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from batchadvisor.features.estimate.fit.forecast import Between
+from batchadvisor.features.estimate.fit.forecast import Between, fits, reserved_bytes
 from batchadvisor.features.estimate.fit.peak_range import peak_range
-from batchadvisor.features.estimate.fit.reserved_memory import fits, reserved_bytes
 from batchadvisor.probes.fake_step.cuda_forms import use_cuda_forms
 from batchadvisor.probes.fake_step.fake_steps import FakeSteps
 from batchadvisor.probes.fake_step.storage_count import StorageCount

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from batchadvisor.features.estimate.fit.first_steps import first_steps
-from batchadvisor.features.estimate.fit.reserved_memory import reserved_bytes
+from batchadvisor.features.estimate.fit.forecast import reserved_bytes
 from common import HERE, RESULTS, Results, header, say, table
 from estimate_against_gpus import PEAKS, FakeLoader, in_own_process, on_fakes, rows_of
 

@@ -11,7 +11,16 @@ from ...records import FileTouched
 from ..process.channel import ChannelClosedError
 from ..process.messages import Message, Phase, Progress, Touched
 from ..process.orders import decode_to_worker
-from .signs_of_life import SignsOfLife
+
+PERIOD_S = 0.2
+"""Seconds between two signs of life where no step time is taken."""
+QUIET_PERIOD_S = 5.0
+"""Seconds between two signs of life while steps are timed or profiled: each wakes the supervisor,
+which then runs on the cores whose steps are timed."""
+SILENCE_SHARE = 0.1
+"""Share of the longest allowed silence that no period between two signs exceeds."""
+QUIET_PHASES: frozenset[Phase] = frozenset({"timing", "counting", "profiling"})
+"""Phases whose steps are measured."""
 
 
 class LineEnd(Protocol):
@@ -81,3 +90,32 @@ def wait_for_the_end() -> None:
     """Nothing more is to be done here: the supervisor ends this process."""
     while True:
         time.sleep(3600)
+
+
+class SignsOfLife:
+    """Decides at each step boundary whether a sign of life is due.
+
+    Args:
+        silence_s: after so long without one the supervisor takes the process for hung. Two
+            signs lie less than a fifth of it apart, or the length of one step.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, silence_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._longest_s = silence_s * SILENCE_SHARE
+        self._clock = clock
+        self._phase: Phase | None = None
+        self._last_s = 0.0
+
+    def begin(self) -> None:
+        """Another trial: its first boundary is told."""
+        self._phase = None
+
+    def due(self, phase: Phase) -> bool:
+        """Whether to say something now; a new phase is always told."""
+        now = self._clock()
+        period_s = min(QUIET_PERIOD_S if phase in QUIET_PHASES else PERIOD_S, self._longest_s)
+        if phase == self._phase and now - self._last_s < period_s:
+            return False
+        self._phase, self._last_s = phase, now
+        return True

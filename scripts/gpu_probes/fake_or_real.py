@@ -84,7 +84,7 @@ def real(name: str, device: str, batch_size: int) -> dict[str, int]:
 
 def fake(name: str, _device: str, batch_size: int) -> dict[str, int]:
     """What a second step takes on fake tensors, and what the replica reserves for it."""
-    from batchadvisor.features.estimate.fit.reserved_memory import reserved_bytes
+    from batchadvisor.features.estimate.fit.forecast import reserved_bytes
     from batchadvisor.probes.fake_step.cuda_forms import use_cuda_forms
     from batchadvisor.probes.fake_step.fake_steps import FakeSteps
     from batchadvisor.records import Variant

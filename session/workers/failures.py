@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import traceback
 from pathlib import Path
+from typing import TypeGuard
 
 from ...advisor.explain import remedies
 from ...advisor.explain.known_failures import (
+    EMPTY_DATASET,
     KnownFailure,
     failure_of,
     known_failure,
@@ -15,6 +17,7 @@ from ...advisor.explain.known_failures import (
     next_step,
 )
 from ...advisor.measured.measurements import Measurements
+from ...advisor.tails import tails
 from ...errors import BatchAdvisorError, RunError, ScriptError, UsageError
 from ...probes.devices import host
 from ...probes.devices.device_faults import device_fault
@@ -22,13 +25,24 @@ from ...probes.nvml.gpus import devices
 from ...probes.process.endings import OWN_FAULT, WorkerGone
 from ...probes.process.messages import CannotSteer, Ended, Raised
 from ...probes.source.placeholder import command, proposal
-from ...records import RunRecord, TailCheck, Trial, TrialRequest, traits_of, trial_of
+from ...records import (
+    LoaderInfo,
+    RunRecord,
+    TailCheck,
+    TailFinding,
+    TailReport,
+    Trial,
+    TrialRequest,
+    traits_of,
+    trial_of,
+)
 from ...reports.words.wording import plural
 from ...units import format_bytes
 from ..setup.options import RunOptions
-from .empty_loader import is_empty, no_batches
 from .size_in_script import not_by_a_loader
 
+NO_STEPS = "loader.no-steps"
+"""The case of an epoch without a step."""
 LOG_TAIL_BYTES = 20_000
 REPORT_IT = "This is a bug in batchadvisor; please report it with the traceback."
 MANY_STEPS = 20
@@ -341,3 +355,47 @@ def _last_line(log: Path) -> str:
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def is_empty(loader: LoaderInfo | None) -> TypeGuard[LoaderInfo]:
+    """Whether its samples, or the arithmetic of its last batch, say why it gave no batch."""
+    return loader is not None and (loader.num_samples == 0 or _finding(loader) is not None)
+
+
+def no_batches(loader: LoaderInfo) -> tuple[str, str]:
+    """Says what happened, without a full stop, and what to do.
+
+    Args:
+        loader: one of which `is_empty` holds.
+    """
+    where = "" if loader.place is None else f" at {loader.place}"
+    if loader.num_samples == 0:
+        return f"the dataset of the DataLoader{where} is empty", EMPTY_DATASET
+    finding = _finding(loader)
+    assert finding is not None
+    sizes = [fix.snippet for fix in finding.fixes]
+    take = f"Take {sizes[0]}" if sizes else "Take a smaller batch"
+    return (
+        f"the DataLoader{where} gives no batch, as {finding.message} ({NO_STEPS})",
+        f"{take}, or leave drop_last out (batchadvisor tails --explain {NO_STEPS}).",
+    )
+
+
+def _finding(loader: LoaderInfo) -> TailFinding | None:
+    report = _report(loader)
+    if report is None:
+        return None
+    return next((finding for finding in report.findings if finding.id == NO_STEPS), None)
+
+
+def _report(loader: LoaderInfo) -> TailReport | None:
+    """The end of an epoch of its own samples: those of one rank."""
+    if not loader.num_samples or not loader.batch_size:
+        return None
+    return tails(
+        num_samples=loader.num_samples,
+        batch_size=loader.batch_size,
+        drop_last=loader.drop_last,
+        iterable=loader.iterable,
+        num_workers=loader.num_workers,
+    )

@@ -9,7 +9,7 @@ from batchadvisor.advisor.gpu_memory.caching_allocator import (
     NoMemoryError,
     rounded,
 )
-from batchadvisor.features.estimate.fit.reserved_memory import fits, reserved_bytes
+from batchadvisor.features.estimate.fit.forecast import fits, reserved_bytes
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 

@@ -1,7 +1,7 @@
 """The requests of a training's first steps, from those of a step in the middle."""
 
 from batchadvisor.features.estimate.fit.first_steps import Held, first_steps
-from batchadvisor.features.estimate.fit.reserved_memory import reserved_bytes
+from batchadvisor.features.estimate.fit.forecast import reserved_bytes
 
 MIB = 1 << 20
 PARAMETER, STATE, BATCH, GRADIENT, ACTIVATION = 5 * MIB, 7 * MIB, 3 * MIB, 5 * MIB, 40 * MIB

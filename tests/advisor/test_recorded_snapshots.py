@@ -10,7 +10,7 @@ from batchadvisor.advisor.gpu_memory.caching_allocator import (
     rounded,
 )
 from batchadvisor.advisor.gpu_memory.expandable_segments import ExpandableAllocator
-from batchadvisor.features.estimate.fit.reserved_memory import reserved_bytes
+from batchadvisor.features.estimate.fit.forecast import reserved_bytes
 
 from tests.snapshots import CASES, snapshot_of
 

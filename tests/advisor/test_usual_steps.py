@@ -12,7 +12,7 @@ from batchadvisor.advisor.measured.token_pace import (
     tokens_a_sample,
 )
 from batchadvisor.advisor.measured.usual_steps import foreseen, pooled, usual_steps
-from batchadvisor.advisor.search.less_padding import next_smaller
+from batchadvisor.advisor.search.knee_search import next_smaller
 from batchadvisor.advisor.search.turns_plan import more_rounds, next_comparison
 from batchadvisor.records import Goal, StepQuality, TokenLengths, Tokens, Turns
 from batchadvisor.reports.builder.charts.sweep import throughput

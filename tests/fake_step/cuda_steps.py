@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 from batchadvisor.features.estimate.fit.first_steps import Held, first_steps
-from batchadvisor.features.estimate.fit.forecast import WORKSPACE_BYTES, Between
-from batchadvisor.features.estimate.fit.reserved_memory import reserved_bytes
+from batchadvisor.features.estimate.fit.forecast import WORKSPACE_BYTES, Between, reserved_bytes
 from batchadvisor.probes.fake_step.cuda_forms import use_cuda_forms
 
 from tests.fake_step.cuda_cases import CAPACITY, batch_of, training

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from batchadvisor.probes.worker.signs_of_life import PERIOD_S, QUIET_PERIOD_S, SignsOfLife
+from batchadvisor.probes.worker.supervisor_line import PERIOD_S, QUIET_PERIOD_S, SignsOfLife
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,18 +9,20 @@ law fills the largest GPU.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise, repeat
 
 import msgspec
 
+from ....advisor.gpu_memory.caching_allocator import CachingAllocator, NoMemoryError
 from ....advisor.gpu_memory.context import LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
+from ....advisor.gpu_memory.expandable_segments import ExpandableAllocator
 from ....advisor.measured.step_law import GROWTH, SMALLEST, StepLaw, fit_step_law, law_of_trials
 from ....records import FakeTrial, Variant
 from ..records import FittedGpu, Forecast
 from .first_steps import Held, first_steps
-from .reserved_memory import fits
 
 MAX_TRIALS = 12
 HOPPER = ("H20", "H100", "H200", "B200")
@@ -129,7 +131,7 @@ def forecast(
     Args:
         variant: of the steps.
         trials: ascending, at least two.
-        requests: of each trial, for memory; see `reserved_memory.fits`.
+        requests: of each trial, for memory; see `fits`.
         held: what lived before each; without it the steps find the allocator empty.
         expandable: torch's allocator has expandable segments.
         multiple_of: sizes that fit are multiples of it.
@@ -302,3 +304,33 @@ class Between:
         share = (size - self.small.batch_size) / (self.large.batch_size - self.small.batch_size)
         for less, more in zip(self._fewer, self._more, strict=True):
             yield more if more < 0 else max(1, round(less + (more - less) * share))
+
+
+def fits(requests: Iterable[int], capacity: int, *, expandable: bool = False) -> bool:
+    """Whether all of them can be served.
+
+    Args:
+        requests: see `CachingAllocator.serve`.
+        capacity: bytes that the device has for them.
+        expandable: with expandable segments.
+    """
+    try:
+        _allocator(capacity, expandable=expandable).serve(requests)
+    except NoMemoryError:
+        return False
+    return True
+
+
+def reserved_bytes(requests: Iterable[int], *, expandable: bool = False) -> int:
+    """Bytes that torch reserves for these requests where there is room for all.
+
+    Args:
+        requests, expandable: as in `fits`.
+    """
+    allocator = _allocator(sys.maxsize, expandable=expandable)
+    allocator.serve(requests)
+    return allocator.reserved_bytes
+
+
+def _allocator(capacity: int, *, expandable: bool) -> CachingAllocator:
+    return ExpandableAllocator(capacity) if expandable else CachingAllocator(capacity)
