@@ -10,7 +10,7 @@ from ..measured.measurements import Measurements
 
 STALL_SHARE = 0.01
 """Stalls that take less than this share of the timed steps' time are not worth a word."""
-WAITED = "the kernel counted waiting for a core in each step"
+UNNAMED = "the kernel counted waiting for a core in each step"
 """What is said of a load that nothing names."""
 OWN_SHARE = 0.05
 """Slow steps of the script's own that make an epoch this much longer are said."""

@@ -56,7 +56,7 @@ def _load(measurements: Measurements, size: int, own: int) -> str:
     """Beside what two sizes were compared, where one was never read without others on its cores."""
     if not {size, own} <= measurements.best_timed.keys() or measurements.speeds.calm(size, own):
         return ""
-    load = disturbances.said(measurements) or disturbances.WAITED
+    load = disturbances.said(measurements) or disturbances.UNNAMED
     return f"They were compared beside others, and by themselves may differ by less: {load}."
 
 

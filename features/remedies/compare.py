@@ -95,7 +95,7 @@ def load_of(turns: Sequence[Turn], wander: Wander) -> str:
     if speeds(turns, wander).calm(WITH_REMEDY, AS_IT_IS):
         return ""
     causes = disturbances.worst([turn.trial for turn in turns])
-    return "; ".join(cause.message for cause in causes) or disturbances.WAITED
+    return "; ".join(cause.message for cause in causes) or disturbances.UNNAMED
 
 
 def is_enough(turns: Sequence[Turn], wander: Wander) -> bool:

@@ -96,7 +96,7 @@ def test_windows_that_were_never_calm_name_their_load():
     unnamed = [
         turn._replace(trial=msgspec.structs.replace(turn.trial, causes=())) for turn in beside
     ]
-    assert load_of(unnamed, OF_A_CPU) == disturbances.WAITED
+    assert load_of(unnamed, OF_A_CPU) == disturbances.UNNAMED
 
 
 def test_one_side_alone_says_nothing():
