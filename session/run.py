@@ -24,6 +24,7 @@ from ..probes.process.messages import Raised
 from ..probes.process.orders import RunTrial
 from ..probes.process.worker_like import WorkerLike
 from ..probes.process.worker_listener import TimeOver
+from ..probes.source.named_size import SizePlace, find_size
 from ..probes.windows.clean_steps import with_stops
 from ..records import (
     Advice,
@@ -53,7 +54,7 @@ from .workers.choice import workers_for
 from .workers.failures import failed_trial, nothing_fits, tool_failed
 from .workers.ranks import rank_target
 from .workers.size_in_script import SizeInScriptError
-from .workers.template_workers import runs_only_as_written
+from .workers.template_workers import place_instead, runs_only_as_written, started_for_each
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -134,6 +135,8 @@ class Run:
         self._options = options
         self._display = display
         self._keep = keep
+        self._has_ranks = group is not None
+        self._by_loader: RunRecord | None = None
         self._script_traceback = ""
         self._store = store_of(options, resumed, keep=keep)
         with self._nothing_left_of_a_start():
@@ -201,14 +204,47 @@ class Run:
         Raises:
             BatchAdvisorError: it was not found.
         """
+        resumed = self.writer.record.discovery
         try:
+            if resumed is not None and resumed.traits.process_per_size:
+                # A loader that could be steered was found to take no other size, or there is none.
+                place = find_size(self._options.known_script)
+                if isinstance(place, SizePlace):
+                    self._start_through(place, f"{place.text} sets the sizes", forced=True)
+                    return
             self.workers.start()
         except SizeInScriptError as known:
-            self.workers.close()
-            self._display.note(known.said)
-            self._options = self._options.through(known.place)
-            self.workers = self._workers_for(self._options)
-            self.workers.start()
+            self._start_through(known.place, known.said)
+
+    def _start_through(self, place: SizePlace, said: str, *, forced: bool = False) -> None:
+        """From here on the script is started once for each size."""
+        self.workers.close()
+        self._display.note(said)
+        self._options = self._options.through(place, forced=forced)
+        self.workers = self._workers_for(self._options)
+        self.workers.start()
+
+    def _goes_on_through(self, place: SizePlace) -> None:
+        """Begins again, for a script that takes no size but its own from its loader."""
+        self._by_loader = before = self.writer.record
+        self.writer.change(trials=(), discovery=None)
+        self._start_through(place, started_for_each(before, self._options, place), forced=True)
+        self._store.forget(before.trials)
+        self._display.note(plan_of(self.writer.record))
+
+    def _back_to_the_loader(self) -> str:
+        """What its loader gave stands, where no size arrived through the place either.
+
+        Returns:
+            What the loader said; empty where the record is as it was.
+        """
+        before, trials = self._by_loader, self.writer.record.trials
+        arrived = {trial.arrived_batch_size for trial in trials if trial.ran}
+        if before is None or len(arrived) > 1:
+            return ""
+        self.writer.change(trials=before.trials, discovery=before.discovery)
+        known = runs_only_as_written(before, self._options)
+        return known.what if known is not None else ""
 
     def search(self) -> RunResult:
         """Tries size after size until the advisor has enough."""
@@ -221,7 +257,15 @@ class Run:
             writer.search_begins()
             self._display.note(plan_of(writer.record))
             predict_memory(self.workers, writer, self._display)
-            while not isinstance(step := next_trial(writer.record), Done):
+            while True:
+                step = next_trial(writer.record)
+                is_last = isinstance(step, Done)
+                place = place_instead(writer.record, self._options, is_last=is_last)
+                if place is not None and not self._has_ranks:
+                    self._goes_on_through(place)
+                    continue
+                if isinstance(step, Done):
+                    break
                 if step.purpose == "confirm" and step.fresh_process:
                     check_edit(self.workers, writer, self._options, last=False)
                 self._one(step)
@@ -234,11 +278,15 @@ class Run:
             writer.change(state="finished", stop_reason=step.reason)
         except KeyboardInterrupt as pressed:
             with held_back():  # a second press ends us at once, but not with a wrong record
+                self._back_to_the_loader()
                 self._interrupted(pressed)
             self.workers.end()
             return self._result()
         except BatchAdvisorError as failure:
-            error = failure
+            error, place = failure, self._options.place
+            if place is not None and (what := self._back_to_the_loader()):
+                remedy = f"{place.text} was tried instead: {failure.what} {failure.remedy}"
+                error = RunError(what, remedy)
         except Exception as fault:  # noqa: BLE001  ours; what was measured is kept
             error = tool_failed(fault)
         error = error or nothing_fits(writer.record, self._script_traceback, self._store.log_path)

@@ -20,7 +20,7 @@ from ..measured.thresholds import BUDGET_SPENT, INPUT_SHARE
 from ..measured.trials import throughput, undisturbed
 from . import clean_size
 from .finalists import finalists, passed_over
-from .knee import fastest, knee, tail_avoided, uncompared
+from .knee import fastest, gains_little, knee, tail_avoided, uncompared
 from .own_size import against_own, standing
 
 MUCH_FASTER = 1.15
@@ -39,6 +39,7 @@ OfTheGoal = Literal[
     "fastest confirmed",  # of those in the fresh process; `other` was faster in the search
     "fastest usable",  # `other` was faster in the search
     "within the tolerance",  # the smallest such size
+    "worth a change",  # the same; `other` is smaller, and gains too little over the own size
     "within the tolerance and fastest",  # `sizes` took no turns, and read faster
     "highest of the search",  # the same; another size may be faster, for all that the noise tells
     "clean beside the smallest",  # `other` is within the tolerance, and ends its epochs badly
@@ -345,6 +346,9 @@ def _knee_rule(measurements: Measurements, size: int, best: int | None) -> Becau
         return Because("large enough for BatchNorm", best)
     if best is not None and size > best and measurements.harmful(best):
         return Because("clean beside the fastest", best)
+    little = gains_little(measurements)
+    if little is not None and little < size:
+        return Because("worth a change", little)
     if best == size:
         is_open = open_rival(measurements, size) is not None
         rule: Rule = "highest of the search" if is_open else "within the tolerance and fastest"

@@ -77,6 +77,16 @@ def knee(measurements: Measurements) -> int | None:
     return min(clean, default=smallest)
 
 
+def gains_little(measurements: Measurements) -> int | None:
+    """The smallest size within the tolerance, where it gains too little over the script's own."""
+    sizes, own = _sound(measurements, judged(measurements)), measurements.own_size
+    if own is None or own not in sizes:
+        return None
+    within = _reaching(sizes, (1 - measurements.goal.tolerance) * plateau(sizes))
+    smallest = min(within)
+    return smallest if smallest not in inside(measurements, sizes) else None
+
+
 def tail_avoided(measurements: Measurements) -> int | None:
     """The smaller size that `knee` passed over for the end of its epoch, if it did."""
     sizes, chosen = judged(measurements), knee(measurements)
@@ -118,18 +128,43 @@ def sure(sizes: dict[int, Trial]) -> dict[int, Trial]:
 
 
 def inside(measurements: Measurements, sizes: dict[int, Trial]) -> list[int]:
-    """The sizes within the tolerance of the best, BatchNorm's minimum kept; never empty.
+    """The sizes that are worth taking, BatchNorm's minimum kept; never empty.
 
-    What was measured decides where its interval lies on one side of the threshold. Elsewhere the
-    time law does, which pools all sizes, and without a law the median.
+    They are within the tolerance of the best. Where the script's own is not, a larger one gains as
+    much over it: nobody changes a script for a hundredth.
     """
-    tolerance = measurements.goal.tolerance
-    sound = smallest_sound(measurements)
-    sizes = sure({size: trial for size, trial in sizes.items() if size >= sound} or sizes)
-    floor = (1 - tolerance) * plateau(sizes)
-    by_law = knee_by_law(sizes, tolerance)
+    sizes = _sound(measurements, sizes)
+    floor, own = (1 - measurements.goal.tolerance) * plateau(sizes), measurements.own_size
+    within = _reaching(sizes, floor)
+    if own is None or own not in sizes or own in within:
+        return within
+    worth = _reaching(sizes, floor_above(measurements, sizes))
+    return [size for size in within if size < own or size in worth]
 
-    def is_inside(size: int, trial: Trial) -> bool:
+
+def floor_above(measurements: Measurements, sizes: dict[int, Trial]) -> float:
+    """Throughput that a size above the script's own has to reach, samples per second."""
+    share, best = 1 - measurements.goal.tolerance, plateau(sizes)
+    own = sizes.get(measurements.own_size or 0)
+    if own is None or throughput(own) >= share * best:
+        return share * best
+    return max(share * best, min(best, throughput(own) / share))
+
+
+def _sound(measurements: Measurements, sizes: dict[int, Trial]) -> dict[int, Trial]:
+    sound = smallest_sound(measurements)
+    return sure({size: trial for size, trial in sizes.items() if size >= sound} or sizes)
+
+
+def _reaching(sizes: dict[int, Trial], floor: float) -> list[int]:
+    """The sizes that reach a throughput, the fastest among them.
+
+    What was measured decides where its interval lies on one side of the floor. Elsewhere the time
+    law does, which pools all sizes, and without a law the median.
+    """
+    by_law = knee_by_law(sizes, floor)
+
+    def reaches(size: int, trial: Trial) -> bool:
         rate = trial.samples_per_s
         assert rate is not None
         if by_law is None or not rate.low < floor <= rate.high:
@@ -137,7 +172,7 @@ def inside(measurements: Measurements, sizes: dict[int, Trial]) -> list[int]:
         return size >= by_law / NEAR_RATIO
 
     best = max(sizes, key=lambda size: throughput(sizes[size]))
-    return [size for size, trial in sizes.items() if size == best or is_inside(size, trial)]
+    return [size for size, trial in sizes.items() if size == best or reaches(size, trial)]
 
 
 def best_size(sizes: dict[int, Trial]) -> int:
@@ -175,13 +210,10 @@ def plateau(sizes: dict[int, Trial]) -> float:
     return fsum(rate.median * weight for rate, weight in pairs) / fsum(weights)
 
 
-def knee_by_law(sizes: dict[int, Trial], tolerance: float) -> float | None:
-    """The size at which the time law comes within the tolerance of the best, if there is one."""
-    sizes = sure(sizes)
-    law = law_of(sizes)
-    if isinstance(law, str):
-        return None
-    return size_at(law, (1 - tolerance) * plateau(sizes))
+def knee_by_law(sizes: dict[int, Trial], floor: float) -> float | None:
+    """The size at which the time law reaches a throughput, if there is one."""
+    law = law_of(sure(sizes))
+    return None if isinstance(law, str) else size_at(law, floor)
 
 
 def may_be_best(trial: Trial, top: float) -> bool:

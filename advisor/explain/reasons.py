@@ -239,6 +239,12 @@ def _why_the_knee(measurements: Measurements, because: Because) -> str:
                 f"The smallest size within {tolerance} of the best "
                 f"{throughput_name(measurements)}, and the fastest of the {_searched(because)}"
             )
+        case "worth a change":
+            return (
+                f"The smallest size within {tolerance} of the best "
+                f"{throughput_name(measurements)} that gains as much over the script's own "
+                f"({other} does not)"
+            )
         case "highest of the search":
             return (
                 f"The size with the highest {throughput_name(measurements)} of the "

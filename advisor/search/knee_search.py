@@ -11,6 +11,7 @@ from ..choose.knee import (
     NEAR_RATIO,
     best_size,
     best_throughput,
+    floor_above,
     inside,
     knee,
     knee_by_law,
@@ -367,7 +368,7 @@ def _beside_the_best(measurements: Measurements, sizes: dict[int, Trial]) -> Tri
 
 def _between(measurements: Measurements, sizes: dict[int, Trial], outside: int, inside: int) -> int:
     """Where a law puts the knee, if it agrees with the bracket; else the geometric middle."""
-    by_law = knee_by_law(sizes, measurements.goal.tolerance)
+    by_law = knee_by_law(sizes, floor_above(measurements, sizes))
     if by_law is not None:
         proposal = allowed(measurements, by_law, up=True)
         if outside * NEAR_RATIO <= proposal <= inside / NEAR_RATIO:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ...errors import RunError, UsageError
-from ...records import SCHEMA_VERSION, RunRecord, Spread
+from ...records import SCHEMA_VERSION, RunRecord, Spread, Trial
 from ...records.plausible import implausible
 
 RECORD = "record.json"
@@ -130,6 +130,13 @@ class RunStore:
                 file.write(lines)
         except OSError as error:
             raise self._cannot_write(error) from error
+
+    def forget(self, trials: Sequence[Trial]) -> None:
+        """Removes what all trials so far wrote besides the record, which has them no more."""
+        traces = [trial.profile.trace for trial in trials if trial.profile is not None]
+        for name in (SAMPLES, *filter(None, traces)):
+            with contextlib.suppress(OSError):
+                (self.folder / name).unlink(missing_ok=True)
 
     def _cannot_write(self, error: OSError) -> RunError:
         what = f"cannot write into {self.folder}: {error.strerror or error}"

@@ -96,10 +96,16 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         """The script as what finds its size takes it."""
         return Script(self.script, self.arguments, self.module)
 
-    def through(self, place: SizePlace) -> RunOptions:
-        """Returns the options with the place through which sizes reach the script."""
+    def through(self, place: SizePlace, *, forced: bool = False) -> RunOptions:
+        """Returns the options with the place through which sizes reach the script.
+
+        Args:
+            forced: although a loader could be steered.
+        """
         arguments = place.arguments or self.arguments
-        return msgspec.structs.replace(self, door="template", arguments=arguments, place=place)
+        return msgspec.structs.replace(
+            self, door="template", arguments=arguments, place=place, forced=forced
+        )
 
     @property
     def script_path(self) -> str:

@@ -11,8 +11,9 @@ from ...errors import BatchAdvisorError, RunError
 from ...probes.process.endings import WorkerGone
 from ...probes.process.worker_like import WorkerLike
 from ...probes.process.worker_listener import TimeOver
+from ...probes.source.named_size import SizePlace, find_size
 from ...probes.source.placeholder import filled, proposal, source_of, without_placeholder
-from ...records import Discovery, RunRecord, TrialRequest
+from ...records import Discovery, RunRecord, Trial, TrialRequest
 from ..setup.options import RunOptions
 from .arrival import vain_error
 from .look import look
@@ -27,6 +28,8 @@ LOOK_S = 20.0
 LOOK_SHARE = 3.0
 OTHER_SIZE_FACTOR = 4
 """Another size is so many times the first, to see whether it arrives."""
+REFUSED = 2
+"""Sizes after which no further one is tried: the first may have met another limit."""
 WITHOUT = "without that argument the script does not come to its training loop"
 NOT_TOLD = "what a step trains on does not tell it"
 
@@ -190,24 +193,57 @@ class TemplateWorkers(WorkerPool):
 
 
 def runs_only_as_written(record: RunRecord, options: RunOptions) -> BatchAdvisorError | None:
-    """The error for a script that could be steered and makes steps at its own size alone.
+    """The error for a script that could be steered and makes steps at its own size alone."""
+    refused = _refused(record)
+    if not refused:
+        return None
+    return RunError(
+        f"{_only_its_own(record, options)}; batch {refused[0].batch_size}: {refused[0].detail}.",
+        proposal(options.known_script, forced=True),
+    )
 
-    Its code uses the size elsewhere (shapes, a guard), so that a batch of another size does not
-    go through; started with another size it would.
+
+def place_instead(record: RunRecord, options: RunOptions, *, is_last: bool) -> SizePlace | None:
+    """The place of the size of a script that takes no other one from its loader.
+
+    Args:
+        is_last: no further size will be tried.
+    """
+    refused = _refused(record)
+    if options.loader is not None or options.traits.process_per_size or not refused:
+        return None
+    own = record.discovery.native_batch_size if record.discovery is not None else None
+    # A size that has to be a multiple of something refuses some, but no multiple of one that ran.
+    enough = len(refused) >= REFUSED and any(own and t.batch_size % own == 0 for t in refused)
+    place = find_size(options.known_script) if enough or is_last else None
+    return place if isinstance(place, SizePlace) else None
+
+
+def started_for_each(record: RunRecord, options: RunOptions, place: SizePlace) -> str:
+    """What is told when a run goes on through that place."""
+    return (
+        f"{_only_its_own(record, options)}; {place.text} sets it, and the script is started once "
+        "for each size"
+    )
+
+
+def _only_its_own(record: RunRecord, options: RunOptions) -> str:
+    own = record.discovery.native_batch_size if record.discovery is not None else None
+    return f"{options.script} trains only at its own batch size {own}"
+
+
+def _refused(record: RunRecord) -> list[Trial]:
+    """The trials of other sizes, where the own one ran and none of these made a step.
+
+    The script's code uses its size elsewhere (shapes, a guard), so that a batch of another size
+    does not go through; started with another size it would.
     """
     discovery = record.discovery
     if discovery is None or not discovery.traits.steers_loader:
-        return None
+        return []
     trials = [trial for trial in record.trials if trial.purpose == "search"]
     own = discovery.native_batch_size
     ran = {trial.batch_size for trial in trials if trial.ran}
     others = [trial for trial in trials if trial.batch_size != own]
     refused = [other for other in others if other.outcome in ("exception", "no_step")]
-    if ran != {own} or not refused or len(refused) != len(others):
-        return None
-    worst = refused[0]
-    return RunError(
-        f"{options.script} trains only at its own batch size {own}; batch {worst.batch_size}: "
-        f"{worst.detail}.",
-        proposal(options.known_script, forced=True),
-    )
+    return refused if ran == {own} and len(refused) == len(others) else []

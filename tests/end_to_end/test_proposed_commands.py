@@ -91,8 +91,9 @@ class TestAnswers:
 class TestErrors:
     def test_a_process_for_each_size(self, tmp_path):
         script = SCRIPTS / "shaped_by_size.py"
-        done = run("run", "-q", "--no-profile", "--goal", "memory", "--max-batch", "40", script,
-                   folder=tmp_path)  # fmt: skip
+        loader = ("--loader", "0")  # the user insists on it
+        done = run("run", "-q", "--no-profile", "--goal", "memory", "--max-batch", "40", *loader,
+                   script, folder=tmp_path)  # fmt: skip
         assert done.code == 1, done
         again = typed(command_of(done.error), tmp_path, "-o", "again")
         assert again.code == 0, again

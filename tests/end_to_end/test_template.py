@@ -1,5 +1,7 @@
 """The template door: scripts that cannot be steered, and what sends them there."""
 
+import json
+
 import pytest
 from batchadvisor.session.recording.store import read_record
 
@@ -150,21 +152,51 @@ def test_a_dataset_that_batches_itself(typed, own, tmp_path):
     assert done.record.discovery.primary.num_samples is None
 
 
-@pytest.mark.parametrize("words", [(), ("--skip-errors",)])
-def test_a_model_that_is_shaped_by_the_size_is_sent_here(tmp_path, words):
-    script = SCRIPTS / "shaped_by_size.py"
-    options = ("-q", "--no-profile", "--budget", "60s")
-    done = run("run", *options, script, *words, folder=tmp_path)
-    assert done.code == 1, done
-    assert "trains only at its own batch size 16" in done.error
-    assert "RuntimeError: Expected hidden size" in done.error
-    assert ("swallows" in done.error) is bool(words)
-    typed = " ".join([str(script), *words, "--batch-size", "{batch_size}"])
-    assert "batchadvisor run " in done.error
-    assert f"{' '.join(options)} --template {typed} " in done.error
-    # What was measured stands all the same.
-    assert "Keep batch size 16" in done.stdout
-    assert done.record.state == "failed"
+class TestOnlyAtItsOwnSize:
+    """Scripts whose loader can be asked for sizes, and whose code takes one of them alone."""
+
+    @pytest.mark.parametrize("words", [(), ("--skip-errors",)])
+    def test_an_option_that_shapes_the_model(self, tmp_path, words):
+        script = SCRIPTS / "shaped_by_size.py"
+        sizes = ("--json", "--no-profile", "--sizes", "16,32,64", "-o", "out")
+        done = run_well("run", *sizes, script, *words, folder=tmp_path)
+        assert sizes_that_arrived(done) == [16, 32, 64]
+        record = done.record
+        assert (record.discovery.door, record.discovery.native_batch_size) == ("template", 16)
+        assert "trains only at its own batch size 16; default=16" in done.stderr
+        samples = (tmp_path / "out" / "samples.jsonl").read_text().splitlines()
+        assert {json.loads(line)["trial"] for line in samples} <= set(range(len(record.trials)))
+
+    def test_a_constant_and_how_it_goes_on(self, tmp_path):
+        (tmp_path / "train.py").write_text((SCRIPTS / "constant_in_shapes.py").read_text())
+        before = listing(tmp_path)["train.py"]
+        words = ("-q", *OPTIONS[2:], "--max-batch", "100", "train.py")
+        done = run_well("run", *OPTIONS[:1], *words, folder=tmp_path)
+        assert done.record.discovery.door == "template"
+        assert max(sizes_that_arrived(done)) == 100
+        assert {trial.outcome for trial in done.record.trials} == {"ok"}
+        words = ("--resume", "out", "--no-profile", "--goal", "memory", "--max-batch", "160")
+        again = run_well("run", "--json", "-q", *words, "train.py", folder=tmp_path)
+        trials = read_record(tmp_path / "out").trials
+        assert again.answer["advice"]["recommended"]["batch_size"] == 160
+        assert trials[: len(done.record.trials)] == done.record.trials
+        assert {trial.outcome for trial in trials} == {"ok"}
+        assert listing(tmp_path)["train.py"] == before
+
+    def test_a_place_that_sets_nothing(self, tmp_path):
+        """An option is named like a size, and the loader has a number of its own."""
+        text = (SCRIPTS / "shaped_by_size.py").read_text()
+        text = text.replace("data, batch_size=args.batch_size", "data, batch_size=8 * 2")
+        (tmp_path / "train.py").write_text(text.replace("(1, args.batch_size, 32)", "(1, 16, 32)"))
+        options = ("-q", "--no-profile", "--budget", "60s", "-o", "out")
+        done = run("run", *options, "train.py", folder=tmp_path)
+        assert done.code == 1, done
+        assert "trains only at its own batch size 16" in done.error
+        assert "RuntimeError: Expected hidden size" in done.error
+        # What was measured stands all the same.
+        assert "Keep batch size 16" in done.stdout
+        assert done.record.state == "failed"
+        assert done.record.trials[0].batch_size == 16
 
 
 def test_memory_is_refused_to_a_size(tmp_path):
