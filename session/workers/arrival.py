@@ -90,7 +90,7 @@ def _to_type(found: tuple[str, BatchSizeSource] | None, options: RunOptions) -> 
     else:
         ours = ("--set", f"{'NAME' if found is None else found[0]}={PLACEHOLDER}")
     whole = command(options.script, words, module=options.module, options=ours)
-    return f"Name what sets it: {whole}   (not tried)."
+    return f"Name what sets it: {whole}."
 
 
 def _of_a_loader(record: RunRecord) -> str:

@@ -98,7 +98,7 @@ class TemplateWorkers(WorkerPool):
         self._size = size
         worker = self.spawn()
         try:
-            loop = worker.discover(self.until_s)
+            loop = self._loop_of(worker)
         except (WorkerGone, TimeOver):
             self.end()
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,7 +24,7 @@ from ...probes.process.supervisor import Worker
 from ...probes.process.worker_environment import Scratch, worker_environment
 from ...probes.process.worker_like import WorkerLike
 from ...records import DeviceInfo, Discovery, Fault, FileTouched, RunRecord, TrialRequest
-from ...units import format_bytes
+from ...units import format_bytes, format_seconds
 from ..display import Display
 from ..recording.record_writer import RecordWriter
 from ..setup.gpu_choice import settled
@@ -41,6 +42,8 @@ MOVED = 0.01
 BATCH_CAPS = (8, 1)
 """Sizes with which discovery is tried again when the script's own does not fit."""
 
+SLOW_START_S = 30.0
+"""A first start that takes longer says so."""
 DISCOVERY_SILENCE = 10.0
 """Before the loop is found a script may be silent this many times longer: data, downloads."""
 
@@ -242,7 +245,7 @@ class WorkerPool:
         """
         while True:
             try:
-                return worker, *worker.discover(self.until_s)
+                return worker, *self._loop_of(worker)
             except RanksStarting as starting:
                 self.reserve.end()
                 ranks = self._self_started(worker, starting)
@@ -250,6 +253,24 @@ class WorkerPool:
                 return ranks, *ranks.discover()
             except NoRanks:  # they prepared something; the training is still to come
                 self.current = worker
+
+    def _loop_of(self, worker: WorkerLike) -> tuple[Discovery, DeviceInfo]:
+        """The training loop of a process; a script that takes long to come to it is named."""
+        if self._writer.record.discovery is not None:
+            return worker.discover(self.until_s)
+        silence = format_seconds(self._options.silence_s * DISCOVERY_SILENCE)
+        text = (
+            f"{self._options.script} has run for {SLOW_START_S:g} s and not come to its training "
+            "loop: it reads data, compiles or evaluates. At most a third of the budget is counted "
+            f"for that; after {silence} without a step the run ends"
+        )
+        slow = threading.Timer(SLOW_START_S, self._display.note, (text,))
+        slow.daemon = True
+        slow.start()
+        try:
+            return worker.discover(self.until_s)
+        finally:
+            slow.cancel()
 
     def _self_started(self, worker: WorkerLike, starting: RanksStarting) -> WorkerLike:
         """The script starts ranks itself: from here on they are what is steered."""

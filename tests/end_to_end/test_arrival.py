@@ -73,7 +73,7 @@ QUICK = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--siz
             (
                 "asked for 8 and 32 by --batch-size, every step trained on 32 x 10 both times (the "
                 "first tensor that entered the model). Name what sets it: batchadvisor run -q "
-                "--budget 60s --set B={batch_size} train.py   (not tried). "
+                "--budget 60s --set B={batch_size} train.py. "
                 "train.py:2 may set it: B = 32."
             ),
         ),
@@ -83,7 +83,7 @@ QUICK = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--siz
             (
                 "asked for 24 and 96 by --batch-size, every step trained on 32 x 10 both times "
                 "(the first tensor that entered the model). Name what sets it: batchadvisor run "
-                "-q --budget 60s train.py --mini-batch-size {batch_size}   (not tried). "
+                "-q --budget 60s train.py --mini-batch-size {batch_size}. "
                 "train.py:15 may set it: default=32 of --mini-batch-size."
             ),
         ),

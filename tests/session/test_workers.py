@@ -1,10 +1,11 @@
-"""Ctrl-C in the middle of the start of a run, or of the end of its worker: nothing is left."""
+"""The start of a run that takes long, or is interrupted; the end of its worker."""
 
 import signal
 import tempfile
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from batchadvisor.errors import RunError
 from batchadvisor.probes.devices import host
@@ -12,6 +13,7 @@ from batchadvisor.probes.process.folder_snapshot import FolderSnapshot
 from batchadvisor.reports.terminal.progress import NullDisplay
 from batchadvisor.session.run import Run
 from batchadvisor.session.setup.options import RunOptions
+from batchadvisor.session.workers import worker_pool
 
 from ..end_to_end.driver import SCRIPTS
 
@@ -144,3 +146,32 @@ def test_a_disk_that_is_full_from_the_start(run_of, tmp_path, monkeypatch):
         run.search()
     assert "--resume" not in str(caught.value)
     assert {path.name for path in tmp_path.iterdir()} == {"train.py"}
+
+
+class Notes(NullDisplay):
+    """Keeps what people should see."""
+
+    def __init__(self):
+        self.told = []
+
+    def note(self, text):
+        self.told.append(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [(), ("--batch-size", "{batch_size}")])
+def test_a_start_that_takes_long_says_so(tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(worker_pool, "SLOW_START_S", 0.5)
+    Path("train.py").write_text(
+        "import time\ntime.sleep(1.5)\n" + (SCRIPTS / "shaped_by_size.py").read_text()
+    )
+    notes, output = Notes(), Path("out")
+    options = RunOptions(script="train.py", device="cpu", output=output, arguments=arguments)
+    if arguments:
+        options = msgspec.structs.replace(options, door="template", forced=True)
+    with Run(options, notes) as run:
+        run.look()
+        assert len(notes.told) == 1
+        assert "train.py has run for 0.5 s and not come to its training loop" in notes.told[0]
+        assert "after 10 min without a step the run ends" in notes.told[0]
