@@ -24,7 +24,7 @@ from ..probes.process.messages import Raised
 from ..probes.process.orders import RunTrial
 from ..probes.process.worker_like import WorkerLike
 from ..probes.process.worker_listener import TimeOver
-from ..probes.source.named_size import SizePlace, find_size
+from ..probes.source.named_size import SizePlace
 from ..probes.windows.clean_steps import with_stops
 from ..records import (
     Advice,
@@ -54,7 +54,12 @@ from .workers.choice import workers_for
 from .workers.failures import failed_trial, nothing_fits, tool_failed
 from .workers.ranks import rank_target
 from .workers.size_in_script import SizeInScriptError
-from .workers.template_workers import place_instead, runs_only_as_written, started_for_each
+from .workers.template_workers import (
+    place_before,
+    place_instead,
+    runs_only_as_written,
+    started_for_each,
+)
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -204,15 +209,12 @@ class Run:
         Raises:
             BatchAdvisorError: it was not found.
         """
-        resumed = self.writer.record.discovery
+        before = place_before(self.writer.record, self._options)
         try:
-            if resumed is not None and resumed.traits.process_per_size:
-                # A loader that could be steered was found to take no other size, or there is none.
-                place = find_size(self._options.known_script)
-                if isinstance(place, SizePlace):
-                    self._start_through(place, f"{place.text} sets the sizes", forced=True)
-                    return
-            self.workers.start()
+            if before is not None:
+                self._start_through(before, f"{before.text} sets the sizes", forced=True)
+            else:
+                self.workers.start()
         except SizeInScriptError as known:
             self._start_through(known.place, known.said)
 
@@ -223,6 +225,14 @@ class Run:
         self._options = self._options.through(place, forced=forced)
         self.workers = self._workers_for(self._options)
         self.workers.start()
+
+    def _place_instead(self, *, is_last: bool) -> SizePlace | None:
+        """Where the size goes in, if the loader takes no other and there is time for two starts."""
+        record = self.writer.record
+        if self._has_ranks or record.discovery is None:
+            return None
+        place = place_instead(record, self._options, is_last=is_last)
+        return place if self._left_s() > 2 * record.discovery.setup_s else None
 
     def _goes_on_through(self, place: SizePlace) -> None:
         """Begins again, for a script that takes no size but its own from its loader."""
@@ -259,9 +269,7 @@ class Run:
             predict_memory(self.workers, writer, self._display)
             while True:
                 step = next_trial(writer.record)
-                is_last = isinstance(step, Done)
-                place = place_instead(writer.record, self._options, is_last=is_last)
-                if place is not None and not self._has_ranks:
+                if (place := self._place_instead(is_last=isinstance(step, Done))) is not None:
                     self._goes_on_through(place)
                     continue
                 if isinstance(step, Done):

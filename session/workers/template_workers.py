@@ -219,6 +219,19 @@ def place_instead(record: RunRecord, options: RunOptions, *, is_last: bool) -> S
     return place if isinstance(place, SizePlace) else None
 
 
+def place_before(record: RunRecord, options: RunOptions) -> SizePlace | None:
+    """The place through which sizes went in an earlier part of a run, where it is found again."""
+    discovery = record.discovery
+    if discovery is None or not discovery.traits.process_per_size:
+        return None
+    if options.traits.process_per_size or discovery.primary.source is None:
+        return None
+    place, known = find_size(options.known_script), discovery.primary.source.place
+    if not isinstance(place, SizePlace) or known is None or place.source.place != known:
+        return None
+    return place
+
+
 def started_for_each(record: RunRecord, options: RunOptions, place: SizePlace) -> str:
     """What is told when a run goes on through that place."""
     return (
