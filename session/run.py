@@ -54,12 +54,7 @@ from .workers.choice import workers_for
 from .workers.failures import failed_trial, nothing_fits, tool_failed
 from .workers.ranks import rank_target
 from .workers.size_in_script import SizeInScriptError
-from .workers.template_workers import (
-    place_before,
-    place_instead,
-    runs_only_as_written,
-    started_for_each,
-)
+from .workers.template_workers import only_as_written, place_before, runs_only_as_written
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -141,7 +136,7 @@ class Run:
         self._display = display
         self._keep = keep
         self._has_ranks = group is not None
-        self._by_loader: RunRecord | None = None
+        self._by_loader: tuple[RunRecord, SizeInScriptError] | None = None
         self._script_traceback = ""
         self._store = store_of(options, resumed, keep=keep)
         with self._nothing_left_of_a_start():
@@ -226,35 +221,33 @@ class Run:
         self.workers = self._workers_for(self._options)
         self.workers.start()
 
-    def _place_instead(self, *, is_last: bool) -> SizePlace | None:
-        """Where the size goes in, if the loader takes no other and there is time for two starts."""
-        record = self.writer.record
-        if self._has_ranks or record.discovery is None:
-            return None
-        place = place_instead(record, self._options, is_last=is_last)
-        return place if self._left_s() > 2 * record.discovery.setup_s else None
+    @property
+    def _may_start_again(self) -> bool:
+        """Whether there is time to start the script for two sizes."""
+        found = self.writer.record.discovery
+        return not self._has_ranks and found is not None and self._left_s() > 2 * found.setup_s
 
-    def _goes_on_through(self, place: SizePlace) -> None:
+    def _goes_on_through(self, known: SizeInScriptError) -> None:
         """Begins again, for a script that takes no size but its own from its loader."""
-        self._by_loader = before = self.writer.record
+        before = self.writer.record
+        self._by_loader = before, known
         self.writer.change(trials=(), discovery=None)
-        self._start_through(place, started_for_each(before, self._options, place), forced=True)
+        self._start_through(known.place, known.said, forced=True)
         self._store.forget(before.trials)
         self._display.note(plan_of(self.writer.record))
 
-    def _back_to_the_loader(self) -> str:
-        """What its loader gave stands, where no size arrived through the place either.
-
-        Returns:
-            What the loader said; empty where the record is as it was.
-        """
-        before, trials = self._by_loader, self.writer.record.trials
+    def _back_to_the_loader(self, failure: BatchAdvisorError | None) -> BatchAdvisorError | None:
+        """What its loader gave stands, where no size arrived through the place either."""
+        trials = self.writer.record.trials
         arrived = {trial.arrived_batch_size for trial in trials if trial.ran}
-        if before is None or len(arrived) > 1:
-            return ""
+        if self._by_loader is None or len(arrived) > 1:
+            return failure
+        before, known = self._by_loader
         self.writer.change(trials=before.trials, discovery=before.discovery)
-        known = runs_only_as_written(before, self._options)
-        return known.what if known is not None else ""
+        if failure is None:
+            return None
+        tried = f"{known.place.text} was tried instead: {failure.what} {failure.remedy}"
+        return RunError(known.what, tried)
 
     def search(self) -> RunResult:
         """Tries size after size until the advisor has enough."""
@@ -267,34 +260,21 @@ class Run:
             writer.search_begins()
             self._display.note(plan_of(writer.record))
             predict_memory(self.workers, writer, self._display)
-            while True:
-                step = next_trial(writer.record)
-                if (place := self._place_instead(is_last=isinstance(step, Done))) is not None:
-                    self._goes_on_through(place)
-                    continue
-                if isinstance(step, Done):
-                    break
-                if step.purpose == "confirm" and step.fresh_process:
-                    check_edit(self.workers, writer, self._options, last=False)
-                self._one(step)
-                check_arrival(writer, self._options)
+            done = self._trials()
             measure_communication(self.workers, self.writer, self._display)
             recorded = record_step(self.workers, self.writer)
             explain_memory(self.workers, self.writer, self._display, recorded)
             check_edit(self.workers, self.writer, self._options, last=True)
             self.workers.end()  # its last words belong to the record that is returned
-            writer.change(state="finished", stop_reason=step.reason)
+            writer.change(state="finished", stop_reason=done.reason)
         except KeyboardInterrupt as pressed:
             with held_back():  # a second press ends us at once, but not with a wrong record
-                self._back_to_the_loader()
+                self._back_to_the_loader(None)
                 self._interrupted(pressed)
             self.workers.end()
             return self._result()
         except BatchAdvisorError as failure:
-            error, place = failure, self._options.place
-            if place is not None and (what := self._back_to_the_loader()):
-                remedy = f"{place.text} was tried instead: {failure.what} {failure.remedy}"
-                error = RunError(what, remedy)
+            error = self._back_to_the_loader(failure)
         except Exception as fault:  # noqa: BLE001  ours; what was measured is kept
             error = tool_failed(fault)
         error = error or nothing_fits(writer.record, self._script_traceback, self._store.log_path)
@@ -305,6 +285,32 @@ class Run:
             if not Measurements.of(writer.record).ran:
                 raise error
         return self._result(error)
+
+    def _trials(self) -> Done:
+        """Makes trial after trial until the advisor has enough.
+
+        Raises:
+            BatchAdvisorError: the sizes do not arrive.
+        """
+        writer = self.writer
+        while True:
+            step = next_trial(writer.record)
+            is_last = isinstance(step, Done)
+            elsewhere = only_as_written(writer.record, self._options, is_last=is_last)
+            if elsewhere is not None and self._may_start_again:
+                self._goes_on_through(elsewhere)
+                continue
+            if isinstance(step, Done):
+                return step
+            if step.purpose == "confirm" and step.fresh_process:
+                check_edit(self.workers, writer, self._options, last=False)
+            self._one(step)
+            try:
+                check_arrival(writer, self._options)
+            except SizeInScriptError as known:
+                if not self._may_start_again:
+                    raise
+                self._goes_on_through(known)
 
     def _result(self, error: BatchAdvisorError | None = None) -> RunResult:
         """The result of the run."""

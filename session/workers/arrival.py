@@ -13,12 +13,14 @@ from ...probes.source.script_options import PLACEHOLDER
 from ...records import BatchSizeSource, RunRecord, Trial
 from ..recording.record_writer import RecordWriter
 from ..setup.options import RunOptions
+from .size_in_script import SizeInScriptError
 
 
 def check_arrival(writer: RecordWriter, options: RunOptions) -> None:
     """Ends the search where the sizes that are asked for change nothing.
 
     Raises:
+        SizeInScriptError: they do not arrive through the loader, and it is known what sets them.
         RunError: they do not arrive.
     """
     record = writer.record
@@ -54,16 +56,21 @@ def vain_error(record: RunRecord, vain: NotFollowed, options: RunOptions) -> Run
         f"every step trained on {_shown(vain.shape)} both times (the first tensor that entered "
         f"{'the model' if vain.entered.inputs else 'the loss'})."
     )
-    known = _typed(vain, options, flag)
-    found = known or place_of_number(
-        options.script, vain.shape, module=options.module, besides=flag
-    )
+    place = _place_of(vain, options)
+    if place is not None and place.source.place is None and place.source.option != flag:
+        found: tuple[str, BatchSizeSource] | None = (place.name, place.source)  # as typed
+    else:
+        found = place_of_number(options.script, vain.shape, module=options.module, besides=flag)
     seems = "" if found is None else f" {_seems(found[1])}"
     if template:
         return RunError(what, f"{_to_type(found, options)}{seems}")
-    if known is not None:
+    if place is not None:
         seems += f" {proposal(options.known_script, forced=True)}"
-    return RunError(what, f"{_of_a_loader(record)}{seems}")
+    remedy = f"{_of_a_loader(record)}{seems}"
+    if place is not None and record.discovery.traits.steers_loader and options.loader is None:
+        why = f"every step trained on {_shown(vain.shape)}, whatever the loader was asked for"
+        return SizeInScriptError(what, remedy, place, why)
+    return RunError(what, remedy)
 
 
 def _seems(source: BatchSizeSource) -> str:
@@ -73,13 +80,10 @@ def _seems(source: BatchSizeSource) -> str:
     return f"{source.place} may set it: {source.before}{named}."
 
 
-def _typed(vain: NotFollowed, options: RunOptions, flag: str) -> tuple[str, BatchSizeSource] | None:
-    """The option that was typed with a number of what arrived, and is called like a batch size."""
+def _place_of(vain: NotFollowed, options: RunOptions) -> SizePlace | None:
+    """The one place that sets the size, where it has a number of what arrived."""
     place = find_size(options.known_script)
-    if not isinstance(place, SizePlace) or place.source.place is not None:
-        return None
-    typed = place.number in vain.shape and place.source.option != flag
-    return (place.name, place.source) if typed else None
+    return place if isinstance(place, SizePlace) and place.number in vain.shape else None
 
 
 def _to_type(found: tuple[str, BatchSizeSource] | None, options: RunOptions) -> str:

@@ -19,13 +19,16 @@ class SizeInScriptError(RunError):
         said: what is told to the user.
     """
 
-    def __init__(self, what: str, remedy: str, place: SizePlace) -> None:
+    def __init__(
+        self,
+        what: str,
+        remedy: str,
+        place: SizePlace,
+        why: str = "no DataLoader can be asked for sizes",
+    ) -> None:
         super().__init__(what, remedy)
         self.place = place
-        self.said = (
-            f"no DataLoader can be asked for sizes: {place.text} sets them, and the script is "
-            "started once for each size"
-        )
+        self.said = f"{why}: {place.text} sets the size, and the script is started once for each"
 
 
 def not_by_a_loader(message: CannotSteer, options: RunOptions) -> BatchAdvisorError:

@@ -17,6 +17,7 @@ from ...records import Discovery, RunRecord, Trial, TrialRequest
 from ..setup.options import RunOptions
 from .arrival import vain_error
 from .look import look
+from .size_in_script import SizeInScriptError
 from .worker_pool import WorkerPool
 
 FIRST_SIZE = 8
@@ -203,20 +204,25 @@ def runs_only_as_written(record: RunRecord, options: RunOptions) -> BatchAdvisor
     )
 
 
-def place_instead(record: RunRecord, options: RunOptions, *, is_last: bool) -> SizePlace | None:
-    """The place of the size of a script that takes no other one from its loader.
+def only_as_written(
+    record: RunRecord, options: RunOptions, *, is_last: bool
+) -> SizeInScriptError | None:
+    """The same where the place of the size is known, and enough was tried to go on through that.
 
     Args:
         is_last: no further size will be tried.
     """
-    refused = _refused(record)
-    if options.loader is not None or options.traits.process_per_size or not refused:
+    refused, error = _refused(record), runs_only_as_written(record, options)
+    if options.loader is not None or options.traits.process_per_size or error is None:
         return None
     own = record.discovery.native_batch_size if record.discovery is not None else None
     # A size that has to be a multiple of something refuses some, but no multiple of one that ran.
     enough = len(refused) >= REFUSED and any(own and t.batch_size % own == 0 for t in refused)
     place = find_size(options.known_script) if enough or is_last else None
-    return place if isinstance(place, SizePlace) else None
+    if not isinstance(place, SizePlace):
+        return None
+    why = f"{_only_its_own(record, options)}, whatever its loader is asked for"
+    return SizeInScriptError(error.what, error.remedy, place, why)
 
 
 def place_before(record: RunRecord, options: RunOptions) -> SizePlace | None:
@@ -230,14 +236,6 @@ def place_before(record: RunRecord, options: RunOptions) -> SizePlace | None:
     if not isinstance(place, SizePlace) or known is None or place.source.place != known:
         return None
     return place
-
-
-def started_for_each(record: RunRecord, options: RunOptions, place: SizePlace) -> str:
-    """What is told when a run goes on through that place."""
-    return (
-        f"{_only_its_own(record, options)}; {place.text} sets it, and the script is started once "
-        "for each size"
-    )
 
 
 def _only_its_own(record: RunRecord, options: RunOptions) -> str:

@@ -137,14 +137,26 @@ args = parser.parse_args()
     text = text.replace("COLLATE", collate).replace("for x, y in loader", "for x, y, _ in loader")
     (tmp_path / "train.py").write_text(text)
     words = ("train.py", "--mini-batch-size=48")
-    done = run("run", "-q", "--budget", "60s", *words, folder=tmp_path)
+    done = run_well("run", *[word for word in QUICK if word != "-q"], *words, folder=tmp_path)
+    assert done.record.discovery.native_batch_size == 48
+    arrived = [trial.arrived_batch_size for trial in done.record.trials if trial.ran]
+    assert arrived == [trial.batch_size for trial in done.record.trials if trial.ran]
+    assert len(set(arrived)) > 1
+    assert (
+        "every step trained on 48 x 10, whatever the loader was asked for: --mini-batch-size=48 "
+        "sets the size, and the script is started once for each"
+    ) in done.stderr
+    # What the user insists on is steered.
+    insisted = ("-q", "--budget", "60s", "--loader", "0", "-o", "again")
+    done = run("run", *insisted, *words, folder=tmp_path)
     assert done.code == 1, done
     assert "by batch_size, every step trained on 48 x 10 both times" in done.error
     assert "--mini-batch-size=48 on the command line may set it." in done.error
     follow = "--template train.py --mini-batch-size={batch_size}"
     assert follow in done.error
     assert done.stdout == ""
-    done = run_well("run", *QUICK, *follow.split(), folder=tmp_path)
+    quick = ["third" if word == "out" else word for word in QUICK]
+    done = run_well("run", *quick, *follow.split(), folder=tmp_path)
     assert [trial.arrived_batch_size for trial in done.record.trials if trial.ran][:2] == [4, 16]
 
 

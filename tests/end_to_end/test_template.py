@@ -66,7 +66,7 @@ class TestWithoutAFlag:
         (tmp_path / "train.py").write_text((SCRIPTS / "no_loader.py").read_text())
         options = [option for option in OPTIONS if option not in ("--json", "-q")]
         done = run_well("run", *options, "--sizes", "6,24", "train.py", folder=tmp_path)
-        said = "default=12 of --batch_size (train.py:11) sets them, and the script is started once"
+        said = "default=12 of --batch_size (train.py:11) sets the size, and the script is started"
         assert done.stderr.count(said) == 1
         assert done.record.discovery.native_batch_size == 12
         assert sizes_that_arrived(done) == [6, 24]
@@ -163,7 +163,7 @@ class TestOnlyAtItsOwnSize:
         assert sizes_that_arrived(done) == [16, 32, 64]
         record = done.record
         assert (record.discovery.door, record.discovery.native_batch_size) == ("template", 16)
-        assert "trains only at its own batch size 16; default=16" in done.stderr
+        assert "trains only at its own batch size 16, whatever its loader" in done.stderr
         samples = (tmp_path / "out" / "samples.jsonl").read_text().splitlines()
         assert {json.loads(line)["trial"] for line in samples} <= set(range(len(record.trials)))
 

@@ -3,8 +3,8 @@
 import pytest
 from batchadvisor.session.setup.options import RunOptions
 from batchadvisor.session.workers.template_workers import (
+    only_as_written,
     place_before,
-    place_instead,
     runs_only_as_written,
 )
 from msgspec.structs import replace
@@ -22,13 +22,13 @@ def refused(*sizes, outcome="exception", native=20):
 
 
 def leaves(record, options=OPTIONS, *, is_last=False):
-    return place_instead(record, options, is_last=is_last) is not None
+    return only_as_written(record, options, is_last=is_last) is not None
 
 
 def test_a_multiple_of_its_own_and_another():
     assert leaves(refused(80, 40))
     assert leaves(refused(80, 10))
-    place = place_instead(refused(80, 40), OPTIONS, is_last=False)
+    place = only_as_written(refused(80, 40), OPTIONS, is_last=False).place
     assert (place.number, place.source.place.line) == (20, 7)
 
 
@@ -65,7 +65,7 @@ def test_a_size_that_is_computed_has_no_place():
 
 
 def test_a_resumed_run_goes_in_where_it_went_in_before():
-    place = place_instead(refused(80, 40), OPTIONS, is_last=False)
+    place = only_as_written(refused(80, 40), OPTIONS, is_last=False).place
     through = loader_of(2000, batch_size=20, source=place.source)
     record = record_of(discovery=discovery_of(native=20, loader=through, door="template"))
     assert place_before(record, OPTIONS) == place
