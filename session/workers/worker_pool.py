@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from ...advisor.measured.measurements import Measurements
+from ...probes.devices import host
 from ...probes.distributed.group_worker import GroupWorker
 from ...probes.distributed.rank_group import RankGroup
 from ...probes.distributed.self_started import SelfStarted
@@ -258,19 +259,27 @@ class WorkerPool:
         """The training loop of a process; a script that takes long to come to it is named."""
         if self._writer.record.discovery is not None:
             return worker.discover(self.until_s)
-        silence = format_seconds(self._options.silence_s * DISCOVERY_SILENCE)
-        text = (
-            f"{self._options.script} has run for {SLOW_START_S:g} s and not come to its training "
-            "loop: it reads data, compiles or evaluates. At most a third of the budget is counted "
-            f"for that; after {silence} without a step the run ends"
-        )
-        slow = threading.Timer(SLOW_START_S, self._display.note, (text,))
+        slow = threading.Timer(SLOW_START_S, self._note_slow_start, (worker,))
         slow.daemon = True
         slow.start()
         try:
             return worker.discover(self.until_s)
         finally:
             slow.cancel()
+
+    def _note_slow_start(self, worker: WorkerLike) -> None:
+        silence = format_seconds(self._options.silence_s * DISCOVERY_SILENCE)
+        does = "reads data, compiles or evaluates"
+        if host.descendants(worker.pid):
+            does += (
+                ", or waits for processes that it has started (they are followed as ranks only "
+                "where torch.multiprocessing.spawn or a launcher starts them)"
+            )
+        self._display.note(
+            f"{self._options.script} has run for {SLOW_START_S:g} s and not come to its training "
+            f"loop: it {does}. At most a third of the budget is counted for that; after {silence} "
+            "without a step the run ends"
+        )
 
     def _self_started(self, worker: WorkerLike, starting: RanksStarting) -> WorkerLike:
         """The script starts ranks itself: from here on they are what is steered."""

@@ -175,3 +175,15 @@ def test_a_start_that_takes_long_says_so(tmp_path, monkeypatch, arguments):
         assert len(notes.told) == 1
         assert "train.py has run for 0.5 s and not come to its training loop" in notes.told[0]
         assert "after 10 min without a step the run ends" in notes.told[0]
+        assert "it reads data, compiles or evaluates. At most" in notes.told[0]
+
+
+@pytest.mark.slow
+def test_processes_that_it_has_started_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(LEAVES_THE_GROUP + (SCRIPTS / "plain.py").read_text())
+    notes = Notes()
+    with Run(RunOptions(script="train.py", device="cpu", output=Path("out")), notes) as run:
+        run.workers._note_slow_start(run.workers.start())
+    (told,) = notes.told
+    assert "or waits for processes that it has started" in told
