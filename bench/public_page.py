@@ -153,7 +153,22 @@ def _beside(beside: dict[str, Any] | None, listed: dict[str, Any]) -> list[str]:
     if beside is None:
         return []
     num, counts = beside["busy_processes"], commas(_counts(beside, listed, ours=False))
-    return [_paragraph(f"Beside {num} processes that computed all the time: {counts}.")]
+    first, *longer = sorted({row["budget"] for row in beside["rows"].values()}, key=_seconds)
+    budgets = f"with `--budget {first}`"
+    if longer:
+        budgets += f", and again with {' or '.join(longer)} where that gave no answer"
+    env = beside["environment"]
+    return [
+        _paragraph(
+            f"Beside {num} processes that computed all the time, {budgets}, on "
+            f"{env['hardware']} ([raw](../bench/results/public-scripts-beside-{num}.txt)): "
+            f"{counts}."
+        )
+    ]
+
+
+def _seconds(budget: str) -> float:
+    return float(budget.removesuffix("s"))
 
 
 def _between(dates: list[str]) -> str:

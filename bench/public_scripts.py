@@ -3,6 +3,7 @@
     python bench/public_scripts.py --clones ~/clones                # all; half an hour
     python bench/public_scripts.py --clones ~/clones --only mnist,nanogpt --again --budget 20s
     python bench/public_scripts.py --clones ~/clones --beside 3     # beside three busy processes
+    python bench/public_scripts.py --clones ~/clones --beside 3 --unanswered --budget 120s
     python bench/public_scripts.py --clones ~/clones --as-written   # without batchadvisor: the list
     python bench/public_scripts.py --only ours                      # those in bench/public
     python bench/public_scripts.py --page                           # docs/works-with.md again
@@ -42,7 +43,7 @@ import yaml
 from common import HERE, RESULTS, Results, environment, say, scratch_folder
 from public_copies import STAND_INS, busy, limited, made, variables_of, without_paths
 from public_page import PAGE, page, report
-from public_verdicts import proposed
+from public_verdicts import judged, proposed
 
 LIST = HERE / "public_scripts.yaml"
 _TIMED_S = 1.5
@@ -64,6 +65,9 @@ def main() -> None:
     )
     parser.add_argument("--beside", type=int, default=0, help="processes that are busy meanwhile")
     parser.add_argument("--again", action="store_true", help="run rows that are there too")
+    parser.add_argument(
+        "--unanswered", action="store_true", help="run again what had no answer in its budget"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--logs", type=Path, help="keep what each run printed in this folder")
     parser.add_argument("--as-written", action="store_true", help="only check the list itself")
@@ -87,7 +91,13 @@ def main() -> None:
         path.write_text(json.dumps({"rows": {}}))
     results = Results(None, "", resumed=path)
     rows = results.data["rows"]
-    if options.again:  # what is interrupted goes on without it
+    if options.unanswered:
+        chosen = [
+            name
+            for name in chosen
+            if name in rows and judged(listed[name], rows[name]).verdict in ("later", "slow")
+        ]
+    if options.again or options.unanswered:  # what is interrupted goes on without it
         rows = results.data["rows"] = {name: rows[name] for name in rows if name not in chosen}
         results.save()
     results.data["busy_processes"] = options.beside
