@@ -115,15 +115,17 @@ class Finding:
             "took_s": round(time.monotonic() - self._began_s, 2),
         }
 
-    def save(self) -> None:
-        """The finding on disk, whole or not at all."""
+    def save(self) -> dict[str, Any]:
+        """The finding on disk, whole or not at all; returns what was written."""
+        data = self.data()
         if self.folder is None:
-            return
+            return data
         self.folder.mkdir(parents=True, exist_ok=True)
         draft = self.folder / f".{FINDING}.{os.getpid()}"
         with self._writing:
-            draft.write_text(json.dumps(self.data(), indent=1) + "\n")
+            draft.write_text(json.dumps(data, indent=1) + "\n")
             draft.replace(self.folder / FINDING)
+        return data
 
     def _no_answer(self) -> str:
         reasons = [*self.unavailable.values(), *(entry["text"] for entry in self.errors)]
@@ -184,8 +186,7 @@ def main(
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         scratch.cleanup()
-    finding.save()
-    print(json.dumps(finding.data()), flush=True)
+    print(json.dumps(finding.save()), flush=True)
     return 0
 
 

@@ -207,7 +207,7 @@ def runs_only_as_written(record: RunRecord, options: RunOptions) -> BatchAdvisor
 def only_as_written(
     record: RunRecord, options: RunOptions, *, is_last: bool
 ) -> SizeInScriptError | None:
-    """The same where the place of the size is known, and enough was tried to go on through that.
+    """Says where such a run goes on: the place of its size is known, and enough was tried.
 
     Args:
         is_last: no further size will be tried.
