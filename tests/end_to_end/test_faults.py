@@ -210,13 +210,13 @@ def resisting(name, sizes, folder):
 @pytest.mark.slow
 class TestLoopsThatResist:
     def test_a_guard_on_the_size(self, tmp_path):
-        """Only the script's own size makes steps; it is sent to the template door."""
+        """Only the script's own size makes steps, also when it is started with another number."""
         done = resisting("size_guard", "8,16", tmp_path)
         assert done.code == 1, done
         assert "only at its own batch size 16" in done.error
-        script = SCRIPTS / "size_guard.py"
-        assert f"--template --set batch_size={{batch_size}} {script}" in done.error
-        assert "--no-profile --goal memory --sizes 8,16 --template" in done.error
+        line = line_of(SCRIPTS / "size_guard.py", "batch_size=16")
+        assert f"size_guard.py:{line}) was tried instead: " in done.error
+        assert "raised UnboundLocalError" in done.error
         first, second = done.searched
         assert (first.batch_size, first.outcome, first.step_s) == (8, "no_step", None)
         assert (second.batch_size, second.outcome) == (16, "ok")
