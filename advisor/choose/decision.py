@@ -234,15 +234,22 @@ def open_rival(measurements: Measurements, size: int) -> Rival | None:
 
 
 def fastest_is_open(measurements: Measurements, size: int | None) -> bool:
-    """Whether the recommended size was put before the fastest of the search by a comparison.
+    """Whether a comparison put the recommended size before the fastest of the search, or its rival
+    before it where it is that itself.
 
-    Neither is called the fastest then: the search says one thing, and all together another.
+    None is called the fastest then: the search says one thing, and all together another.
     """
     best = fastest(measurements)
-    if size is None or best is None or best == size or not _met_again(measurements, size, best):
+    if size is None or best is None:
         return False
-    compared = measurements.speeds.compare(size, best)
-    return compared is not None and compared.median > 1
+    pairs = [(size, best)] if size != best else [(each, best) for each in finalists(measurements)]
+    return any(
+        faster != slower
+        and _met_again(measurements, faster, slower)
+        and (compared := measurements.speeds.compare(faster, slower)) is not None
+        and compared.median > 1
+        for faster, slower in pairs
+    )
 
 
 # by which rule -------------------------------------------------------------------------------

@@ -278,8 +278,16 @@ class TestFastest:
             ([0.97] * 16, "knee", 32, [64], "96.7% of the throughput of 64 (measured in turn"),
             ([1.0, 0.95, 0.98, 1.02] * 4, "knee", 32, [64], "of the throughput of 64 (measured"),
             ([0.9] * 16, "throughput", 64, [64], "The fastest"),
+            ([1.01] * 16, "throughput", 64, [], "The fastest"),
         ],
-        ids=["noise", "surely faster", "slower", "hardly slower", "the fastest itself"],
+        ids=[
+            "noise",
+            "surely faster",
+            "slower",
+            "hardly slower",
+            "the fastest itself",
+            "its rival",
+        ],
     )
     def test_the_mark_is_given_where_nothing_speaks_against_it(
         self, ratios, kind, size, marked, said
