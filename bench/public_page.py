@@ -153,7 +153,8 @@ def _beside(beside: dict[str, Any] | None, listed: dict[str, Any]) -> list[str]:
     if beside is None:
         return []
     num, counts = beside["busy_processes"], commas(_counts(beside, listed, ours=False))
-    first, *longer = sorted({row["budget"] for row in beside["rows"].values()}, key=_seconds)
+    rows = {name: row for name, row in beside["rows"].items() if not name.startswith("ours/")}
+    first, *longer = sorted({row["budget"] for row in rows.values()}, key=_seconds)
     budgets = f"with `--budget {first}`"
     if longer:
         budgets += f", and again with {' or '.join(longer)} where that gave no answer"
@@ -162,7 +163,7 @@ def _beside(beside: dict[str, Any] | None, listed: dict[str, Any]) -> list[str]:
         _paragraph(
             f"Beside {num} processes that computed all the time, {budgets}, on "
             f"{env['hardware']} ([raw](../bench/results/public-scripts-beside-{num}.txt)): "
-            f"{counts}."
+            f"{counts}. Of the answers, {commas(_advice(rows, listed))}."
         )
     ]
 
