@@ -234,21 +234,18 @@ def open_rival(measurements: Measurements, size: int) -> Rival | None:
 
 
 def fastest_is_open(measurements: Measurements, size: int | None) -> bool:
-    """Whether a comparison put the recommended size before the fastest of the search, or its rival
-    before it where it is that itself.
+    """Whether the recommended size or its rival met the fastest of the search again and was faster.
 
     None is called the fastest then: the search says one thing, and all together another.
     """
     best = fastest(measurements)
     if size is None or best is None:
         return False
-    pairs = [(size, best)] if size != best else [(each, best) for each in finalists(measurements)]
     return any(
-        faster != slower
-        and _met_again(measurements, faster, slower)
-        and (compared := measurements.speeds.compare(faster, slower)) is not None
+        _met_again(measurements, other, best)
+        and (compared := measurements.speeds.compare(other, best)) is not None
         and compared.median > 1
-        for faster, slower in pairs
+        for other in {size, *finalists(measurements)} - {best}
     )
 
 

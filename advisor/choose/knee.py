@@ -79,11 +79,10 @@ def knee(measurements: Measurements) -> int | None:
 
 def gains_little(measurements: Measurements) -> int | None:
     """The smallest size within the tolerance, where it gains too little over the script's own."""
-    sizes, own = _sound(measurements, judged(measurements)), measurements.own_size
-    if own is None or own not in sizes:
+    sizes = judged(measurements)
+    if not sizes:
         return None
-    within = _reaching(sizes, (1 - measurements.goal.tolerance) * plateau(sizes))
-    smallest = min(within)
+    smallest = min(_within(measurements, sizes))
     return smallest if smallest not in inside(measurements, sizes) else None
 
 
@@ -133,13 +132,18 @@ def inside(measurements: Measurements, sizes: dict[int, Trial]) -> list[int]:
     They are within the tolerance of the best. Where the script's own is not, a larger one gains as
     much over it: nobody changes a script for a hundredth.
     """
+    within, own = _within(measurements, sizes), measurements.own_size
     sizes = _sound(measurements, sizes)
-    floor, own = (1 - measurements.goal.tolerance) * plateau(sizes), measurements.own_size
-    within = _reaching(sizes, floor)
     if own is None or own not in sizes or own in within:
         return within
     worth = _reaching(sizes, floor_above(measurements, sizes))
     return [size for size in within if size < own or size in worth]
+
+
+def _within(measurements: Measurements, sizes: dict[int, Trial]) -> list[int]:
+    """The sizes within the tolerance of the best."""
+    sizes = _sound(measurements, sizes)
+    return _reaching(sizes, (1 - measurements.goal.tolerance) * plateau(sizes))
 
 
 def floor_above(measurements: Measurements, sizes: dict[int, Trial]) -> float:

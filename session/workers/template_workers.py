@@ -212,10 +212,11 @@ def only_as_written(
     Args:
         is_last: no further size will be tried.
     """
-    refused, error = _refused(record), runs_only_as_written(record, options)
+    error, discovery = runs_only_as_written(record, options), record.discovery
     if options.loader is not None or options.traits.process_per_size or error is None:
         return None
-    own = record.discovery.native_batch_size if record.discovery is not None else None
+    own = discovery.native_batch_size if discovery is not None else None
+    refused = _refused(record)
     # A size that has to be a multiple of something refuses some, but no multiple of one that ran.
     enough = len(refused) >= REFUSED and any(own and t.batch_size % own == 0 for t in refused)
     place = find_size(options.known_script) if enough or is_last else None

@@ -44,7 +44,7 @@ BATCH_CAPS = (8, 1)
 """Sizes with which discovery is tried again when the script's own does not fit."""
 
 SLOW_START_S = 30.0
-"""A first start that takes longer says so."""
+"""A first start that takes longer says so: by then people ask whether anything goes on."""
 DISCOVERY_SILENCE = 10.0
 """Before the loop is found a script may be silent this many times longer: data, downloads."""
 
