@@ -37,7 +37,7 @@ class PageFaults(Record, frozen=True, kw_only=True):
     """What it costs a step on a CPU to get its memory from the system.
 
     Attributes:
-        num: of a clean step, on average.
+        num: of a clean step, on average over all but the one with the most.
         each_s: seconds of one, measured in the same process right after its steps, one thread
             alone. Several that fault at once wait for each other, so it is a lower bound.
         allocator: the C library and whether it gives freed memory back to the system as it does by

@@ -37,12 +37,12 @@ def page_faults(counts: Sequence[float | None], step_s: float) -> PageFaults | N
         step_s: seconds of a usual step.
 
     Returns:
-        `None` where they are not counted, or too few to matter.
+        `None` where they are counted for fewer than two steps, or too few to matter.
     """
-    known = [count for count in counts if count is not None]
+    known = sorted(count for count in counts if count is not None)[:-1]
     if not known:
         return None
-    num = sum(known) / len(known)
+    num = sum(known) / len(known)  # without the largest: a heap that grows once is no step's cost
     if num * WORTH_S < WORTH_SHARE * step_s:
         return None
     each_s = _price_s()

@@ -22,6 +22,7 @@ from batchadvisor.records import (
     TailCheck,
     Turns,
 )
+from batchadvisor.records.quality import PageFaults, StepQuality
 
 from ..on_paper import CPU, GIB, discovery_of, failure_of, loader_of, numbered, record_of, trial_of
 from .finding_cases import findings
@@ -110,6 +111,16 @@ def on_cores(at_start, workers, in_workers):
     return at(cores=masks)
 
 
+def faulting(share, cpu_s=None):
+    """Steps of 0.1 s whose page faults take one thread that share of them."""
+    faults = PageFaults(num=share * 0.1 / 2e-6, each_s=2e-6, allocator="glibc")
+    return timed(
+        quality=StepQuality(
+            num_steps=9, num_clean=9, num_disturbed=0, page_faults=faults, cpu_s=cpu_s
+        )
+    )
+
+
 def starting(start_s, workers=2, *, persistent=False):
     """Workers that take so long to start, and an epoch whose steps take 1 s."""
     return at(
@@ -185,6 +196,10 @@ SIDES = {
     "gpu.settings": (
         [limited("sw_power_cap", "applications_clocks_setting")],
         [limited(), limited("hw_thermal_slowdown"), limited("unknown_0x100000")],
+    ),
+    "memory.page_faults": (
+        [faulting(0.06), faulting(0.06, cpu_s=0.1), faulting(0.06, cpu_s=0.01)],
+        [faulting(0.04), faulting(0.06, cpu_s=0.2), timed()],  # two threads fault at once
     ),
     "memory.retries_above": ([flushing(40), flushing(2)], [flushing(0), flushing(40, rate=7500)]),
     "memory.scattered": (
