@@ -79,9 +79,10 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
     question = ""
     discovery = measurements.record.discovery
     if discovery is not None and chosen is not None:
-        tail = _tail(measurements, discovery, chosen, (time_law, memory_law), unavailable)
+        at_size = measurements.discovery_at(chosen) or discovery
+        tail = _tail(measurements, at_size, chosen, (time_law, memory_law), unavailable)
         training = _training(measurements, discovery, chosen)
-        question = loss_question(measurements.record, discovery, chosen)
+        question = loss_question(measurements.record, at_size, chosen)
     if discovery is not None and _why_no_training(discovery):
         unavailable["training"] = _why_no_training(discovery)
     if why_unknown(measurements):

@@ -188,8 +188,8 @@ def _show_all(context: click.Context, parameter: click.Parameter, value: bool) -
 @click.option(
     "--template",
     is_flag=True,
-    help="Start one process per size, even if a DataLoader could be steered. SCRIPT's arguments "
-    "must contain {batch_size}.",
+    help="Start one process per size, even if a DataLoader could be steered. Write {batch_size} in "
+    "SCRIPT's arguments, or name the number with --set.",
 )
 @click.option(
     "--set",
@@ -211,8 +211,9 @@ def run(script: str, arguments: tuple[str, ...], as_json: bool, **options: Any) 
     The script stays unchanged. batchadvisor takes over its training DataLoader, measures short
     windows at growing batch sizes, and prints the size to use with the evidence.
 
-    A script without a DataLoader is started once for each size. Where no single option or number
-    sets its size, write {batch_size} in its arguments, or name the number with --set.
+    A script that takes no other size through its DataLoader, or has none, is started once for each
+    size. Where no single option or number sets its size, write {batch_size} in its arguments, or
+    name the number with --set.
 
     With --json=brief it prints less than 2 KB: the size, why, the change as a diff for git apply.
 

@@ -1,1 +1,1 @@
-"""Measures: the only room that touches torch, NVML, processes and signals."""
+"""Measures: of the three rooms, it alone touches torch, NVML, processes and signals."""

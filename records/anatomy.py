@@ -85,7 +85,7 @@ class Lane(Record, frozen=True, kw_only=True):
     """One lane of the picture; rows lie below each other where ranges are nested.
 
     Attributes:
-        way: where the critical way runs through the lane.
+        way: where the critical path runs through the lane.
     """
 
     kind: LaneKind
@@ -121,7 +121,7 @@ class StepAnatomy(Record, frozen=True, kw_only=True):
     Attributes:
         name: as the profiler named it; empty of the whole window.
         begins_ns: when the picture begins, as the trace counts time.
-        way_ns: time on the critical way by kind; adds up to `window_ns`. Empty where it is not
+        way_ns: time on the critical path by kind; adds up to `window_ns`. Empty where it is not
             known.
         num_events, num_spans: what ran in the window, and as how many spans it is drawn.
         merged_below_ns: events that are shorter are drawn together with those beside them; 0 where

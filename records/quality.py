@@ -37,7 +37,7 @@ class PageFaults(Record, frozen=True, kw_only=True):
     """What it costs a step on a CPU to get its memory from the system.
 
     Attributes:
-        num: of a clean step, on average over all but the one with the most.
+        num: of a step, on average over all but the one with the most.
         each_s: seconds of one, measured in the same process right after its steps, one thread
             alone. Several that fault at once wait for each other, so it is a lower bound.
         allocator: the C library and whether it gives freed memory back to the system as it does by
@@ -63,7 +63,8 @@ class StepQuality(Record, frozen=True, kw_only=True):
         longest_stall_s: of one step.
         num_slow: clean steps that took more than twice the usual time: logging, evaluation,
             saving. They belong to the script.
-        slow_s: seconds that these took longer, all together.
+        slow_s: seconds that these took longer, all together, as far as the step time, which they
+            are a part of where they come often, leaves them out.
         longest_slow_s: of one of them.
         num_collections: full collections of Python's garbage collector in the timed steps.
         collected_s: seconds that these add to a step on average; a part of its time.

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..advisor.explain.change import following_numbers
+from ..probes.source.named_size import replacement_of_size
 from ..probes.source.replaced import Replacement, replacement_at
 from ..records import Advice, RunRecord
-from .edit import replacement_of_size
 
 NO_NEWLINE = "\\ No newline at end of file\n"
 NOT_CHECKED = "unchecked"

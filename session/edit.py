@@ -12,9 +12,10 @@ from ..advisor.measured.script import script_of
 from ..advisor.search.cost import end_s
 from ..probes.process.endings import RanksStarting, WorkerGone
 from ..probes.process.worker_listener import TimeOver
+from ..probes.source.named_size import place_of
 from ..probes.source.number_place import place_of_number
-from ..probes.source.replaced import Replacement, replacement_at, replacement_in_line
-from ..probes.source.settings_files import is_settings_file
+from ..probes.source.placeholder import filled
+from ..probes.source.replaced import replacement_at
 from ..records import BatchSizeSource, EditCheck
 from .recording.record_writer import RecordWriter
 from .workers.look import look
@@ -106,40 +107,9 @@ def _in_force(
     source: BatchSizeSource, own: int, size: int, arguments: Sequence[str]
 ) -> dict[str, Any] | None:
     """How a process is ordered to run with the change; `None` where the number is not known."""
-    typed = _typed(source, size, arguments)
-    if typed is not None:
-        return {"arguments": typed}
-    replacement = replacement_of_size(source, own, size)
-    if replacement is not None:
-        return {"replacements": (replacement,)}
-    if source.option is None or not source.template:
+    place = place_of(source, own, arguments)
+    if place is None:
         return None
-    joined = source.option.endswith("=")
-    words = (f"{source.option}{size}",) if joined else (source.option, str(size))
-    return {"arguments": (*arguments, *words)}
-
-
-def _typed(source: BatchSizeSource, size: int, arguments: Sequence[str]) -> tuple[str, ...] | None:
-    """The arguments with another number, where the number was typed."""
-    words = list(arguments)
-    for position, word in enumerate(words):
-        if word == source.before:
-            words[position] = source.template.format(size)
-        elif " ".join(words[position : position + 2]) == source.before:
-            words[position + 1] = str(size)
-        else:
-            continue
-        return tuple(words)
-    return None
-
-
-def replacement_of_size(source: BatchSizeSource, own: int, size: int) -> Replacement | None:
-    """The size in place of the script's own, in the script or in a settings file.
-
-    `None` where the place is no number, or its line does not tell which one.
-    """
-    place = source.place
-    if place is not None and is_settings_file(place.file):
-        found = replacement_in_line(place, source.before, own)
-        return None if found is None else found.with_number(size)
-    return replacement_at(source, own, size)
+    if place.replacement is not None:
+        return {"replacements": (place.replacement.with_number(size),)}
+    return {"arguments": filled(place.arguments, size)}

@@ -47,7 +47,7 @@ def record_step(workers: WorkerPool, writer: RecordWriter) -> MemoryAnalysis | N
     """Records one real step at the recommended size with torch's own recorder, on CUDA.
 
     In the process that lives, before its batches are replaced. A failure is none of the run.
-    Never run on hardware.
+    Ran on one H100, for two scripts.
     """
     record, worker = writer.record, workers.current
     recommended = advise(record).recommended

@@ -213,27 +213,43 @@ class Run:
         except SizeInScriptError as known:
             self._start_through(known.place, known.said)
 
-    def _start_through(self, place: SizePlace, said: str, *, forced: bool = False) -> None:
-        """From here on the script is started once for each size."""
+    def _start_through(
+        self, place: SizePlace, said: str, *, forced: bool = False, until_s: float | None = None
+    ) -> None:
+        """From here on the script is started once for each size.
+
+        Args:
+            forced: although a loader could be steered.
+            until_s: `time.monotonic()` at which the first process ends; `None` waits.
+        """
         self.workers.close()
         self._display.note(said)
         self._options = self._options.through(place, forced=forced)
         self.workers = self._workers_for(self._options)
+        self.workers.until_s = until_s
         self.workers.start()
 
     @property
     def _may_start_again(self) -> bool:
         """Whether there is time to start the script for two sizes."""
-        found = self.writer.record.discovery
-        return not self._has_ranks and found is not None and self._left_s() > 2 * found.setup_s
+        record, found = self.writer.record, self.writer.record.discovery
+        ranks = () if record.distribution is None else record.distribution.ranks
+        if self._has_ranks or len(ranks) > 1:  # ranks that nobody steers would train in earnest
+            return False
+        return found is not None and self._left_s() > 2 * found.setup_s
 
     def _goes_on_through(self, known: SizeInScriptError) -> None:
         """Begins again, for a script that takes no size but its own from its loader."""
         before = self.writer.record
         self._by_loader = before, known
         self.writer.change(trials=(), discovery=None)
-        self._start_through(known.place, known.said, forced=True)
-        self._store.forget(before.trials)
+        self._store.set_aside(before.trials)
+        try:
+            until_s = time.monotonic() + self._left_s()
+            self._start_through(known.place, known.said, forced=True, until_s=until_s)
+        except TimeOver as over:
+            what = "the time was over before the script came to its training loop again."
+            raise RunError(what, "Continue with --resume and a larger --budget.") from over
         self._display.note(plan_of(self.writer.record))
 
     def _back_to_the_loader(self, failure: BatchAdvisorError | None) -> BatchAdvisorError | None:
@@ -241,8 +257,10 @@ class Run:
         trials = self.writer.record.trials
         arrived = {trial.arrived_batch_size for trial in trials if trial.ran}
         if self._by_loader is None or len(arrived) > 1:
+            self._store.forget_aside()
             return failure
         before, known = self._by_loader
+        self._store.put_back(trials)
         self.writer.change(trials=before.trials, discovery=before.discovery)
         if failure is None:
             return None
@@ -266,6 +284,7 @@ class Run:
             explain_memory(self.workers, self.writer, self._display, recorded)
             check_edit(self.workers, self.writer, self._options, last=True)
             self.workers.end()  # its last words belong to the record that is returned
+            self._store.forget_aside()
             writer.change(state="finished", stop_reason=done.reason)
         except KeyboardInterrupt as pressed:
             with held_back():  # a second press ends us at once, but not with a wrong record
@@ -276,7 +295,7 @@ class Run:
         except BatchAdvisorError as failure:
             error = self._back_to_the_loader(failure)
         except Exception as fault:  # noqa: BLE001  ours; what was measured is kept
-            error = tool_failed(fault)
+            error = self._back_to_the_loader(tool_failed(fault))
         error = error or nothing_fits(writer.record, self._script_traceback, self._store.log_path)
         error = error or runs_only_as_written(writer.record, self._options)
         if error is not None:

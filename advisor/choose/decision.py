@@ -37,7 +37,6 @@ OfTheGoal = Literal[
     "fastest",
     "faster again",  # than `other`, the fastest of the search, in the fresh process
     "fastest confirmed",  # of those in the fresh process; `other` was faster in the search
-    "fastest usable",  # `other` was faster in the search
     "within the tolerance",  # the smallest such size
     "worth a change",  # the same; `other` is smaller, and gains too little over the own size
     "within the tolerance and fastest",  # `sizes` took no turns, and read faster
@@ -150,6 +149,9 @@ def _of_the_goal(measurements: Measurements) -> int | None:
     for size in proposed:
         if size in usable and (size in confirmed or not confirmed):
             return size
+    for size in proposed:  # of sizes that none compared, the search's own choice
+        if size in usable and size in measurements.sizes_that_ran:
+            return size
     if measurements.goal.kind == "energy" and not proposed:
         return None
     if measurements.goal.kind == "memory":
@@ -195,13 +197,17 @@ def _against_own(measurements: Measurements, wanted: int) -> Decision:
     told = own is not None and measurements.speeds.tells(wanted, own)
     ratio = against_own(measurements, wanted) if told else None
     if own is not None and wanted_standing in ("worse", "no gain", "too noisy"):
+        by_joules = measurements.goal.kind == "energy"
         return Decision(
             size=own,
             standing=wanted_standing,
-            because=Because("too noisy" if wanted_standing == "too noisy" else "not better"),
+            because=Because(
+                "too noisy" if wanted_standing == "too noisy" else "not better",
+                why="samples per joule" if by_joules else "",
+            ),
             against=open_rival(measurements, own),
             considered=None if wanted == own else wanted,
-            ratio=ratio,
+            ratio=None if by_joules else ratio,  # of throughput, which did not decide
         )
     because = _why(measurements, wanted)
     if own is not None and wanted_standing == "asked for":
@@ -304,7 +310,7 @@ def _fastest(measurements: Measurements, size: int) -> Because:
     confirmed = {trial.batch_size for trial in measurements.confirmations}
     if size in confirmed and best not in confirmed:
         return Because("fastest confirmed", best)
-    return Because("fastest usable", best)
+    return Because("fastest")
 
 
 def _waiting(measurements: Measurements, size: int) -> float | None:
@@ -384,7 +390,9 @@ def _why_none(measurements: Measurements) -> Because:
     target, memory = measurements.target_bytes, measurements.trusted_memory
     if target is not None and memory and all(map(measurements.over_target, memory)):
         smallest = min(memory)
-        return Because("too large", smallest, numbers=(memory[smallest].peak_bytes,))
+        by_lengths = memory[smallest].peak_bytes <= target
+        why = "lengths" if by_lengths and measurements.too_risky(smallest) else ""
+        return Because("too large", smallest, numbers=(memory[smallest].peak_bytes,), why=why)
     ran, num_samples = measurements.sizes_that_ran, measurements.script.num_samples
     if ran and num_samples is not None and not any(map(measurements.can_be_delivered, ran)):
         return Because("never delivered", min(ran), numbers=(num_samples,))

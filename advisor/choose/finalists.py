@@ -161,17 +161,17 @@ def disagreement(measurements: Measurements, size: int) -> float | None:
     Where the script's own size was measured in both, what it gained or lost between them was the
     machine's doing, and is taken out.
     """
-    again, own = _fresh_over_search(measurements, size), measurements.own_size
+    again, own = fresh_over_search(measurements, size), measurements.own_size
     if again is None:
         return None
     ratio, apart = again
-    machine = None if own is None or own == size else _fresh_over_search(measurements, own)
+    machine = None if own is None or own == size else fresh_over_search(measurements, own)
     if machine is not None:
         ratio /= machine[0]
     return ratio if apart and abs(ratio - 1) >= DISAGREEMENT else None
 
 
-def _fresh_over_search(measurements: Measurements, size: int) -> tuple[float, bool] | None:
+def fresh_over_search(measurements: Measurements, size: int) -> tuple[float, bool] | None:
     """Throughput in the fresh process over that of the search; whether the intervals are apart."""
     before = measurements.searched.get(size)
     again = pooled(undisturbed(readings_of(measurements.confirmations, size)), "samples_per_s")

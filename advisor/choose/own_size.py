@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...records import Goal, Spread, Standing
 from ..measured.energy import joules_spread
 from ..measured.measurements import Measurements
-from ..measured.sizes import allowed, largest_allowed, smallest_sound
+from ..measured.sizes import largest_allowed, smallest_sound
 from ..measured.speeds import SURE
 from ..measured.trials import says_nothing
 from . import clean_size
@@ -85,7 +85,7 @@ def _is_asked_for(measurements: Measurements, own: int) -> bool:
     """Whether the user's options let the script's own size run."""
     if measurements.goal.sizes:
         return own in measurements.goal.sizes
-    return own <= largest_allowed(measurements) and allowed(measurements, own) == own
+    return own <= largest_allowed(measurements) and own % measurements.goal.multiple_of == 0
 
 
 def _floor(measurements: Measurements, size: int, own: int) -> float:

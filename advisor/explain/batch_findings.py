@@ -56,9 +56,11 @@ def _approximate(measurements: Measurements) -> list[Finding]:
 def far_from_own(measurements: Measurements, batch_size: int) -> list[Finding]:
     """An effective batch so much larger that the training is another one."""
     own, goal = measurements.own_size, measurements.goal
-    if own is None or goal.keep_effective_batch or batch_size <= FAR * own:
+    if own is None or goal.keep_effective_batch:
         return []
-    factor = batch_size / own
+    factor = _times_the_samples(measurements, batch_size, own)
+    if factor is None or factor <= FAR:
+        return []
     bound = "--sizes up to" if goal.sizes else "--max-batch"
     kept = "" if goal.sizes else "; --keep-effective-batch changes nothing of the training"
     return [
@@ -72,6 +74,24 @@ def far_from_own(measurements: Measurements, batch_size: int) -> list[Finding]:
             remedy=f"keep to {bound} {FAR * own} until a larger one has trained as well{kept}.",
         )
     ]
+
+
+def _times_the_samples(measurements: Measurements, batch_size: int, own: int) -> float | None:
+    """Samples of an optimizer step over those of the script's own; `None` where unknown.
+
+    A script may step after so many samples, or cut a batch into parts with a step each.
+    """
+    discovery, trial = measurements.record.discovery, measurements.best_timed.get(batch_size)
+    factor = batch_size / own
+    if discovery is None or trial is None:
+        return factor
+    if trial.micro_batches is not None:
+        factor *= trial.micro_batches / discovery.micro_batches
+    if trial.steps_per_batch is not None:
+        if not trial.steps_per_batch:
+            return None
+        factor *= discovery.steps_per_batch / trial.steps_per_batch
+    return factor
 
 
 def beyond_index(measurements: Measurements, batch_size: int) -> list[Finding]:

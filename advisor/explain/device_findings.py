@@ -100,7 +100,8 @@ def workers_start(measurements: Measurements, batch_size: int) -> list[Finding]:
         return []
     if loader.start_s is None or not num_samples or trial is None or trial.samples_per_s is None:
         return []
-    steps_s = num_samples * trial.arrived_share / trial.samples_per_s.median
+    share = trial.arrived_share if loader.axis == "samples" else 1.0  # of a budget it is no share
+    steps_s = num_samples * share / trial.samples_per_s.median
     if loader.start_s < STARTS_SHARE * steps_s:
         return []
     workers = "its worker" if loader.num_workers == 1 else f"its {loader.num_workers} workers"
@@ -189,6 +190,8 @@ def retries_above(measurements: Measurements, batch_size: int) -> list[Finding]:
     if here is None or here.samples_per_s is None or _retries(here):
         return []
     findings = []
+    unit = measurements.tokens_a_sample or 1.0
+    fast = here.samples_per_s.median * unit
     for size, trial in measurements.best_timed.items():
         num, rate = _retries(trial), trial.samples_per_s
         if size <= batch_size or not num or rate is None or trial.step_s is None:
@@ -200,10 +203,10 @@ def retries_above(measurements: Measurements, batch_size: int) -> list[Finding]:
             Finding(
                 rule="memory.retries_above",
                 severity="info",
-                message=f"batch {size} is slower than batch {batch_size} ({rate.median:,.0f} "
-                f"against {here.samples_per_s.median:,.0f} {rate_name(measurements)}), and the "
-                f"allocator flushed its cache {num} times there to find memory, which stops the "
-                f"GPU{': that is why' if in_each else '; it may be why'}",
+                message=f"batch {size} is slower than batch {batch_size} "
+                f"({rate.median * unit:,.0f} against {fast:,.0f} {rate_name(measurements)}), and "
+                f"the allocator flushed its cache {num} times there to find memory, which stops "
+                f"the GPU{': that is why' if in_each else '; it may be why'}",
                 evidence=(Evidence(metric="allocation retries", value=num, threshold=0),),
                 remedy="stay below that size"
                 + ("." if _expandable(measurements) else f", or {_REMEDY}."),

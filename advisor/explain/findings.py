@@ -6,14 +6,15 @@ import re
 from collections.abc import Callable
 
 from ...records import Evidence, Finding, Tail, TailCheck, worst_first
-from ...units import format_bytes
-from ..choose.finalists import DISAGREEMENT, disagreement
+from ...units import format_bytes, format_seconds
+from ..choose.finalists import DISAGREEMENT, disagreement, fresh_over_search
 from ..choose.knee import fastest, uncompared
 from ..measured.graph_pools import refused_beside_others_only
 from ..measured.measurements import Measurements
 from ..measured.scaling import slower_than_larger
 from ..measured.sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from ..measured.thresholds import BUDGET_SPENT
+from ..measured.trials import says_nothing
 from . import batch_findings, creep_findings, device_findings, disturbances, token_findings
 from .known_failures import failure_of, not_the_size
 from .ratios import rate_name
@@ -57,19 +58,22 @@ def findings_of(
 
 
 def _noise(measurements: Measurements, batch_size: int) -> list[Finding]:
-    widths = [
-        trial.step_s.relative_half_width
-        for trial in measurements.ran
-        if trial.batch_size == batch_size and trial.step_s is not None
-    ]
-    if not widths or min(widths) < WIDE_INTERVAL:
+    trials = [trial for trial in measurements.ran if trial.batch_size == batch_size]
+    compared = measurements.best_timed.get(batch_size)  # in turn, where it took some
+    known = [trial.step_s for trial in (*trials, compared) if trial and trial.step_s is not None]
+    narrowest = min(known, key=lambda step_s: step_s.relative_half_width, default=None)
+    if narrowest is None or narrowest.relative_half_width < WIDE_INTERVAL:
         return []
+    width = narrowest.relative_half_width
+    vary = f"vary by ±{width:.0%}"
+    if says_nothing(narrowest):
+        vary = f"lie between {format_seconds(narrowest.low)} and {format_seconds(narrowest.high)}"
     return [
         Finding(
             rule="noise",
             severity="warning",
-            message=f"step times vary by ±{min(widths):.0%} at the recommended size",
-            evidence=(Evidence(metric="half-width", value=min(widths), threshold=WIDE_INTERVAL),),
+            message=f"step times {vary} at the recommended size",
+            evidence=(Evidence(metric="half-width", value=width, threshold=WIDE_INTERVAL),),
             remedy="measure on a quieter machine, or with a larger --budget.",
         )
     ]
@@ -80,12 +84,16 @@ def _disagreement(measurements: Measurements, batch_size: int) -> list[Finding]:
     ratio = disagreement(measurements, batch_size)
     if ratio is None:
         return []
+    own = measurements.own_size
+    beside_own = ""
+    if own is not None and own != batch_size and fresh_over_search(measurements, own) is not None:
+        beside_own = f", counted beside what the script's own {own} gained or lost between them"
     return [
         Finding(
             rule="confirm.differs",
             severity="warning",
             message=f"the fresh process gave x{ratio:.2f} the {rate_name(measurements)} that the "
-            f"search saw at {measurements.named(batch_size)}",
+            f"search saw at {measurements.named(batch_size)}{beside_own}",
             evidence=(Evidence(metric="ratio", value=round(ratio, 3), threshold=DISAGREEMENT),),
             remedy="something changed in between: run again, on a quieter machine.",
         )
@@ -132,11 +140,20 @@ def _nothing_fits(measurements: Measurements) -> list[Finding]:
     if smallest not in refused and not measurements.over_target(smallest):
         return []
     limited = record.device is not None and record.device.limit_bytes is not None
+    memory, target = measurements.trusted_memory.get(smallest), measurements.target_bytes
+    by_lengths = (
+        smallest not in refused
+        and measurements.too_risky(smallest)
+        and memory is not None
+        and target is not None
+        and memory.peak_bytes <= target
+    )
     return [
         Finding(
             rule="memory.nothing_fits",
             severity="error",
-            message=f"not even {measurements.named(smallest)} fits",
+            message=f"not even {measurements.named(smallest)} fits"
+            + (", with the longest batches of an epoch" if by_lengths else ""),
             evidence=(Evidence(metric="batch size", value=smallest),),
             remedy=no_size_fits(measurements.goal, smallest, limited=limited),
         )

@@ -47,6 +47,8 @@ def _other(choice: Choice, decision: Decision) -> str:
     other = decision.considered
     named = "another" if other is None else str(other)
     what = "is as fast" if other is not None and other < choice.batch_size else "is better"
+    if decision.because.why:
+        what = f"gives more {decision.because.why}"
     between = "" if decision.ratio is None else f" ({interval_words(decision.ratio)})"
     return f"{named} {what}{between}"
 

@@ -75,7 +75,7 @@ def _words(
         case "loader sets the pace":
             return (
                 f"The step waits {numbers[0]:.0%} of its time for the DataLoader, and no batch "
-                "size that ran is much faster: fix the loader first."
+                "size that ran is surely much faster: fix the loader first."
             )
         case "thriftiest":
             return _thriftiest(because, choice)
@@ -89,17 +89,14 @@ def _words(
                 f"The fastest of the sizes that ran again in a fresh process; {other}, the fastest "
                 "of the search, did not."
             )
-        case "fastest usable":
-            return (
-                f"The fastest size that can be recommended; {other}, the fastest of the search, "
-                "cannot."
-            )
         case "asked for":
             among = because.among
             why = ""
             if among is not None and among.rule != "only timed":
                 why = f"{_words(measurements, decision, choice, among)} "
             add = "add it to --sizes" if measurements.goal.sizes else "lift the bound"
+            if not measurements.goal.sizes and (other or 0) % measurements.goal.multiple_of:
+                add = "leave --multiple-of out"
             return (
                 f"{why}The script's own {other} was not asked for, so that nothing says how it "
                 f"compares: {add} to find out."
@@ -132,9 +129,9 @@ def _kept(measurements: Measurements, decision: Decision) -> str:
             "and not much smaller. A change gains nothing."
         )
     if decision.because.rule == "not better":
+        what = f"gives no more {decision.because.why}" if decision.because.why else "is not better"
         return (
-            f"The search chose {size}, but compared with the script's own {own} it "
-            f"is not better{between}."
+            f"The search chose {size}, but compared with the script's own {own} it {what}{between}."
         )
     # Which size, and how it compares, the headline says.
     cause = disturbances.said(measurements)
@@ -184,6 +181,11 @@ def _instead_of(measurements: Measurements, because: Because) -> str:
 
 def _thriftiest(because: Because, choice: Choice | None) -> str:
     mine = 0 if choice is None else choice.samples_per_joule or 0
+    if any(number > mine for number in because.numbers):
+        return (
+            f"The smallest size that cannot be told from the most samples per joule: {mine:.4g}. "
+            f"The fastest, {because.other}, reads {because.numbers[0]:.4g}."
+        )
     text = f"The size with the most samples per joule: {mine:.4g}."
     if because.other is None:
         return f"{text} It is also the fastest."
@@ -294,6 +296,12 @@ def _nothing(measurements: Measurements, because: Because) -> str:
     match because.rule:
         case "no energy":  # names and numbers of the driver keep their capitals
             return f"{why[:1].upper()}{why[1:]}. --goal throughput needs none."
+        case "too large" if why == "lengths":
+            return (
+                "The longest batches of an epoch would not fit at any size that ran: "
+                f"{measurements.named(other or 0)} took {format_bytes(numbers[0])} of "
+                f"{_limit(measurements)} in its trial."
+            )
         case "too large":
             return (
                 f"Every size that ran takes more than {_limit(measurements)}: "

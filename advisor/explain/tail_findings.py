@@ -38,7 +38,7 @@ def tail_findings(
     measurements: Measurements, batch_size: int, tail: Tail | None, check: TailCheck | None
 ) -> list[Finding]:
     """Executed first, then by arithmetic, then what the size itself does."""
-    discovery = measurements.record.discovery
+    discovery = measurements.discovery_at(batch_size)
     all_findings = []
     if check is not None:
         all_findings = _executed(tail, check, _avoided(measurements, batch_size, check))
@@ -54,7 +54,7 @@ def tail_findings(
 
 def _avoided(measurements: Measurements, batch_size: int, check: TailCheck) -> str:
     """How no step of the executed length is made; each remedy went through the engine."""
-    discovery = measurements.record.discovery
+    discovery = measurements.discovery_at(batch_size)
     if discovery is None:
         return "unavailable: the training loop was not found."
     if layout_at(discovery, batch_size) is None:
@@ -258,7 +258,7 @@ def _enough_steps(measurements: Measurements, batch_size: int) -> int:
     assert discovery is not None
 
     def has_too_few(size: int) -> bool:
-        layout = layout_at(discovery, size)
+        layout = layout_at(measurements.discovery_at(size) or discovery, size)
         steps = 0 if layout is None else layout.steps * discovery.steps_per_batch
         return steps < MIN_STEPS_AN_EPOCH
 

@@ -117,6 +117,12 @@ def _open(scaling: Scaling) -> _Rule:
             f"{nothing}, and a larger batch took less time than a smaller one: the machine was "
             "disturbed meanwhile",
         )
+    if scaling.turned_down:
+        return _Rule(
+            "cannot tell",
+            f"{nothing}, and the script took no other size that was tried",
+            "let the script take another size; its own words on each stand with the sizes.",
+        )
     if scaling.gain is None and scaling.fixed_share is None:
         return _Rule(
             "cannot tell",

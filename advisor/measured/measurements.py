@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ...records import Goal, Memory, RunRecord, Trial, Turns
+from ...records import Discovery, Goal, Memory, RunRecord, Trial, Turns
+from .epoch_end import has_harmful_tail
 from .graph_pools import captures_graphs, overruled
 from .length_risk import MAX_CHANCE, LengthRisk, packed, risk_of
 from .multiples import Multiples, multiples_of, turned_down
@@ -228,10 +229,25 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         """The sizes that ran, stayed below the target, and did not fail a confirmation."""
         return frozenset(size for size in self.sizes_that_ran if self.usable(size))
 
+    def discovery_at(self, size: int) -> Discovery | None:
+        """What the script trains with at a size: with the accumulation that keeps its effective
+        batch, where that is asked for.
+        """
+        discovery = self.record.discovery
+        if discovery is None or not self.goal.keep_effective_batch:
+            return discovery
+        whole = discovery.native_batch_size * discovery.micro_batches
+        if whole % size:
+            return discovery
+        return msgspec.structs.replace(discovery, micro_batches=whole // size)
+
     def harmful(self, size: int) -> bool:
         """Whether an epoch's end does harm at a size; not known to before the loop is found."""
         if size not in self._harmful:
-            self._harmful[size] = self.script.harmful(size, self.multiples.sure)
+            discovery = self.discovery_at(size)
+            self._harmful[size] = discovery is not None and has_harmful_tail(
+                discovery, size, taken=self.multiples.sure
+            )
         return self._harmful[size]
 
     def first_clean(self, sizes: Iterable[int]) -> int | None:

@@ -7,6 +7,7 @@ from math import inf, log
 from ...records import Record, TimeLaw, Trial
 from .measurements import Measurements
 from .memory_guard import LEAST_STEP, room_ends
+from .multiples import turned_down
 from .thresholds import PAYING_GAIN, SATURATED_GAIN
 
 MEMORY_REACH = 4
@@ -31,6 +32,7 @@ class Scaling(Record, frozen=True, kw_only=True):
         gain: marginal gain around the size, with its range by the intervals.
         fixed_share: part of the step that the batch does not change, 0..1, with its range.
         at_memory_limit: a size not much larger ran out of memory, or would take too much.
+        turned_down: the script ended at every other size that was tried, and not for memory.
         contradicted: a larger batch took much less time than a smaller one; then the times say
             nothing about the rest.
     """
@@ -42,6 +44,7 @@ class Scaling(Record, frozen=True, kw_only=True):
     fixed_low: float | None = None
     fixed_high: float | None = None
     at_memory_limit: bool = False
+    turned_down: bool = False
     contradicted: bool = False
 
     @property
@@ -60,8 +63,15 @@ class Scaling(Record, frozen=True, kw_only=True):
 def scaling_at(measurements: Measurements, batch_size: int, law: TimeLaw | None) -> Scaling:
     """What the other sizes of a record say about one."""
     sizes = steady(measurements.best_timed)
-    if _contradicted(sizes):
-        return Scaling(at_memory_limit=_at_the_limit(measurements, batch_size), contradicted=True)
+    at_memory_limit = _at_the_limit(measurements, batch_size)
+    others_refused = measurements.sizes_that_ran == {batch_size} and bool(
+        turned_down(measurements.failed)
+    )
+    contradicted = _contradicted(sizes)
+    if contradicted or batch_size not in sizes:  # beside others its time says nothing
+        return Scaling(
+            at_memory_limit=at_memory_limit, turned_down=others_refused, contradicted=contradicted
+        )
     gain = marginal_gain(sizes, batch_size)
     fixed = _fixed_share(sizes, batch_size, law)
     device = measurements.record.device
@@ -74,7 +84,8 @@ def scaling_at(measurements: Measurements, batch_size: int, law: TimeLaw | None)
         fixed_share=None if fixed is None else fixed[1],
         fixed_low=None if fixed is None else fixed[0],
         fixed_high=None if fixed is None else fixed[2],
-        at_memory_limit=_at_the_limit(measurements, batch_size),
+        at_memory_limit=at_memory_limit,
+        turned_down=others_refused,
     )
 
 

@@ -8,8 +8,7 @@ from itertools import pairwise
 import msgspec
 
 from ...records import Discovery, Trial
-from .epoch_end import has_harmful_tail, last_batch, own_samples
-from .multiples import ANY, Multiples
+from .epoch_end import last_batch, own_samples
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,15 +53,6 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
         """Samples that a process draws in an epoch's training steps; `None` where unknown."""
         return None
 
-    def harmful(self, size: int, taken: Multiples = ANY) -> bool:
-        """Whether an epoch's end is known to do harm at a size.
-
-        Args:
-            taken: sizes that the script takes.
-        """
-        del size, taken
-        return False
-
     def last_batch(self, size: int) -> int | None:
         """Samples in a short last batch: 0 without one, `None` where that is unknown."""
         del size
@@ -84,9 +74,6 @@ class FoundScript(Script, frozen=True, kw_only=True):
 
     def epoch_samples(self) -> int | None:
         return own_samples(self.discovery)
-
-    def harmful(self, size: int, taken: Multiples = ANY) -> bool:
-        return has_harmful_tail(self.discovery, size, taken=taken)
 
     def last_batch(self, size: int) -> int | None:
         return last_batch(self.discovery, size)

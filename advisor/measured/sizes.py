@@ -59,10 +59,13 @@ def bound_by_steps(measurements: Measurements) -> int | None:
     """The size that leaves MIN_STEPS_AN_EPOCH optimizer steps, never below the script's own.
 
     Tiny models get faster up to the whole data set in one batch, which is no training. The bound
-    does not hold where the largest size is asked for, or `--max-batch` names one.
+    does not hold where the largest size is asked for, `--max-batch` names one, or the effective
+    batch is kept.
     """
     goal, script, own = measurements.goal, measurements.script, measurements.own_size
     if own is None or goal.kind == "memory" or goal.max_batch is not None:
+        return None
+    if goal.keep_effective_batch:  # any size has as many steps
         return None
     discovery = measurements.record.discovery
     by_samples = discovery is None or discovery.axis == "samples"

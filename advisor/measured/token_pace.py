@@ -21,6 +21,7 @@ import msgspec
 
 from ...records import LoaderInfo, RunRecord, Spread, Tokens, Trial, Turns
 from ...spread import CONFIDENCE, inverse, rate_of_sums, scaled
+from .trials import wait_within
 from .usual_steps import Usual, usual_steps
 
 NORMAL = NormalDist()
@@ -112,7 +113,9 @@ def _by_law(trial: Trial, mean: float, usual: Usual) -> Trial:
         high=samples_per_s.high * (1 + off),
     )
     step_s = inverse(samples_per_s, _samples_a_step(trial))
-    return msgspec.structs.replace(trial, samples_per_s=samples_per_s, step_s=step_s)
+    return msgspec.structs.replace(
+        trial, samples_per_s=samples_per_s, step_s=step_s, input_wait_s=wait_within(trial, step_s)
+    )
 
 
 def _speed(tokens: Tokens, usual: Usual) -> Spread | None:
@@ -202,7 +205,9 @@ def _by_tokens(trial: Trial, mean: float) -> Trial:
     if samples_per_s.low <= 0:  # so few steps that nothing bounds it
         samples_per_s = msgspec.structs.replace(samples_per_s, low=samples_per_s.median / 100)
     step_s = inverse(samples_per_s, _samples_a_step(trial))
-    return msgspec.structs.replace(trial, samples_per_s=samples_per_s, step_s=step_s)
+    return msgspec.structs.replace(
+        trial, samples_per_s=samples_per_s, step_s=step_s, input_wait_s=wait_within(trial, step_s)
+    )
 
 
 def _rate(tokens: Tokens | None) -> Spread | None:

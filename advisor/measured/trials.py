@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from ...records import Memory, Spread, Trial
-from ...spread import inverse
+from ...spread import inverse, scaled
 from .speeds import Speeds
 
 NO_ANSWER = 0.5
@@ -47,10 +47,21 @@ def compared(trials: Sequence[Trial], speeds: Speeds) -> dict[int, Trial]:
         if speeds.took_turns(size):
             samples_per_s = speeds.rate(size)
             per_step = size * (trial.micro_batches or 1) * trial.arrived_share
+            step_s = inverse(samples_per_s, per_step)
             fastest[size] = msgspec.structs.replace(
-                trial, samples_per_s=samples_per_s, step_s=inverse(samples_per_s, per_step)
+                trial,
+                samples_per_s=samples_per_s,
+                step_s=step_s,
+                input_wait_s=wait_within(trial, step_s),
             )
     return fastest
+
+
+def wait_within(trial: Trial, step_s: Spread) -> Spread | None:
+    """Seconds that a step of another time waits for its loader: the share that was measured."""
+    if trial.input_wait_s is None or trial.step_s is None or trial.step_s.median <= 0:
+        return trial.input_wait_s
+    return scaled(trial.input_wait_s, step_s.median / trial.step_s.median)
 
 
 def pooled(trials: Iterable[Trial], field: str) -> Spread | None:

@@ -12,7 +12,11 @@ from ...cli.types import PLACE
 
 
 @click.command(short_help="Show runs and traces in TensorBoard.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port on 127.0.0.1 (default: 6006).")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port on 127.0.0.1 (default: 6006, or the next free one).",
+)
 @click.option(
     "--pytorch-profiler-tab",
     "tab",

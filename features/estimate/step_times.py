@@ -103,7 +103,7 @@ def calibration_record(path: Path, options: RunOptions) -> RunRecord:
     same = Path(script.path).name == Path(options.script).name and (
         None in (own, script.digest) or own == script.digest
     )
-    if not same or script.arguments != options.arguments:
+    if not same or script.arguments != options.typed_words[1:]:
         raise UsageError(
             f"--calibrate: {path} is a run of another script, of another text of it, or with other "
             f"arguments: {' '.join((script.path, *script.arguments))}.",

@@ -9,7 +9,8 @@ import threading
 import time
 
 CYCLE_S = 0.02
-"""Shorter than what a window averages over (trial_order.MIN_SAMPLE_S), longer than a tick."""
+"""No longer than what a window averages over (`MIN_SAMPLE_S` of session/run.py), and longer than a
+tick."""
 
 
 class DutyCycle:

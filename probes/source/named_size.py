@@ -7,6 +7,7 @@ is one, sizes get in there; where there are several, or it is computed from othe
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from ...records import BatchSizeSource, SourceLine
-from .replaced import Replacement, replacement_in_line, replacement_of
+from .replaced import Replacement, replacement_at, replacement_in_line, replacement_of
 from .script_options import (
     PLACEHOLDER,
     Option,
@@ -102,7 +103,8 @@ def find_size(script: Script) -> SizePlace | NoPlace:
         computed = _computed(texts[:1], texts, best[0])
         if computed is not None:
             return computed
-        places = {each.place.text: each.place for each in found if each.rank == best}
+        best_ones = [each.place for each in found if each.rank == best]
+        places = {(each.text, each.replacement): each for each in best_ones}
         if len(places) == 1:
             return next(iter(places.values()))
         return NoPlace(several=tuple(places.values()))
@@ -121,6 +123,7 @@ def find_named(script: Script, name: str) -> SizePlace | tuple[SizePlace, ...]:
     found = [
         *_options(script, wanted, lambda option: option.fills(plain)),
         *_numbers(script, wanted, _is(plain)),
+        *(each for each in _settings(script, wanted) if each.place.name.rpartition(".")[2] == last),
     ]
     best = min((each.rank for each in found), default=None)
     options = [each for each in _options(script, texts, bool) if each.place.number is not None]
@@ -133,6 +136,63 @@ def find_named(script: Script, name: str) -> SizePlace | tuple[SizePlace, ...]:
     if len(places) == 1:
         return places[0]
     return tuple(places or sorted((each.place for each in everything), key=_likeliest_first))
+
+
+def place_of(
+    source: BatchSizeSource | None, own: int | None, arguments: Sequence[str]
+) -> SizePlace | None:
+    """The place that a source names, where another size gets in there.
+
+    Args:
+        own: the size that stands there.
+        arguments: of the script.
+
+    Returns:
+        `None` where it is no number, its line does not tell which one, or it has changed.
+    """
+    if source is None or own is None:
+        return None
+    words = typed_with(PLACEHOLDER, source, arguments)
+    replacement = None if words is not None else replacement_of_size(source, own, own)
+    if words is None and replacement is None:
+        if source.option is None or not source.template:
+            return None
+        joined = source.option.endswith("=")
+        option = (f"{source.option}{PLACEHOLDER}",) if joined else (source.option, PLACEHOLDER)
+        words = (*arguments, *option)
+    names = re.findall(r"[A-Za-z_][\w.]*", source.before)
+    name = source.option or (names[0] if names else source.before)
+    return SizePlace(
+        name=name, number=own, source=source, arguments=words or (), replacement=replacement
+    )
+
+
+def typed_with(
+    size: int | str, source: BatchSizeSource, arguments: Sequence[str]
+) -> tuple[str, ...] | None:
+    """The arguments with another size, where the number was typed; else `None`."""
+    words = list(arguments)
+    for position, word in enumerate(words):
+        if word == source.before:
+            words[position] = source.template.format(size)
+        elif " ".join(words[position : position + 2]) == source.before:
+            words[position + 1] = str(size)
+        else:
+            continue
+        return tuple(words)
+    return None
+
+
+def replacement_of_size(source: BatchSizeSource, own: int, size: int) -> Replacement | None:
+    """The size in place of the script's own, in the script or in a settings file.
+
+    `None` where the place is no number, or its line does not tell which one.
+    """
+    place = source.place
+    if place is not None and is_settings_file(place.file):
+        found = replacement_in_line(place, source.before, own)
+        return None if found is None else found.with_number(size)
+    return replacement_at(source, own, size)
 
 
 # the kinds of places ------------------------------------------------------------------------------
@@ -162,15 +222,18 @@ def _typed(script: Script, texts: Texts) -> Iterator[_Found]:
     words = script.arguments
     for position, word in enumerate(words):
         flag, equals, value = word.partition("=")
-        if not equals and word.startswith("-") and position + 1 < len(words):
+        glued = not equals and word[:2] in known and word[2:].isdecimal()  # `-b16`
+        if glued:
+            flag, value = word[:2], word[2:]
+        elif not equals and word.startswith("-") and position + 1 < len(words):
             value = words[position + 1]
         rank = known.get(flag, option_rank(flag) if equals or word.startswith("-") else None)
         if rank is None or not value.isdecimal():
             continue
-        between = "=" if equals else " "
+        between = "=" if equals else "" if glued else " "
         filled = (
-            (*words[:position], f"{flag}={PLACEHOLDER}", *words[position + 1 :])
-            if equals
+            (*words[:position], f"{flag}{between}{PLACEHOLDER}", *words[position + 1 :])
+            if equals or glued
             else (*words[: position + 1], PLACEHOLDER, *words[position + 2 :])
         )
         source = BatchSizeSource(

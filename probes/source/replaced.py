@@ -10,6 +10,7 @@ import ast
 import builtins
 import io
 import os
+import pathlib
 import re
 from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
@@ -178,6 +179,8 @@ def _open_instead(copies: Sequence[tuple[str, str]]) -> None:
         return native(file, mode, *args, **kwargs)
 
     builtins.open = io.open = opened
+    if hasattr(pathlib, "_NormalAccessor"):  # Python 3.10 keeps a function of its own
+        pathlib._NormalAccessor.open = staticmethod(opened)
 
 
 class _Numbers(ast.NodeTransformer):

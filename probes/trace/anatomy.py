@@ -172,7 +172,7 @@ _IDLE_KINDS = np.array([NUMBER[cause] for cause in CAUSES], np.int8)
 
 
 class _RawLane(NamedTuple):
-    """A lane before anything is merged; `way` is where the critical way runs through it."""
+    """A lane before anything is merged; `way` is where the critical path runs through it."""
 
     kind: LaneKind
     name: str
@@ -368,7 +368,7 @@ class _Picture:
 
     def _lanes(self) -> Iterator[_RawLane]:
         if self.way is not None:
-            yield _RawLane("way", "critical way", [self.way], derived=True)
+            yield _RawLane("way", "critical path", [self.way], derived=True)
         several = len(self.analysis.devices) > 1
         more = len(self.analysis.devices) - MAX_DEVICES
         if more > 0:
@@ -556,7 +556,7 @@ class _Picture:
             derived=True,
         )
 
-    # The critical way.
+    # The critical path.
 
     def _way(self) -> Events:
         analysis = self.analysis

@@ -1,4 +1,4 @@
-"""The critical way of a window: at each moment, the one thing without which it would not end so.
+"""The critical path of a window: at each moment, the one thing without which it would not end so.
 
 It is walked backwards from the window's end. What an activity of the GPU waited for last is what
 comes before it: the host, if the call that launched it had not returned when its stream became
@@ -28,7 +28,7 @@ NOBODY = -2
 
 
 class Way(NamedTuple):
-    """The critical way in order of time; the parts touch, and cover the window.
+    """The critical path in order of time; the parts touch, and cover the window.
 
     Attributes:
         start_ns, end_ns: of each part.
@@ -45,7 +45,7 @@ class Way(NamedTuple):
 def critical_way(
     gpu: Activities, calls: LaunchCalls, waiting: Ranges, start_ns: int, end_ns: int
 ) -> Way:
-    """The critical way of a window.
+    """The critical path of a window.
 
     Args:
         gpu: activities of all devices.

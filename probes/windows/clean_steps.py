@@ -352,9 +352,16 @@ def _of_usual_steps(steps: Judged, spread: Spread, group: int) -> Spread:
 
 
 def quality_of(
-    steps: Judged, method: StepMethod, unavailable: dict[str, str] | None = None
+    steps: Judged,
+    method: StepMethod,
+    unavailable: dict[str, str] | None = None,
+    step_s: Spread | None = None,
 ) -> StepQuality | None:
-    """How many steps were disturbed and what that cost; `None` where no step was timed."""
+    """How many steps were disturbed and what that cost; `None` where no step was timed.
+
+    Args:
+        step_s: the step time, which holds slow steps already where they come often.
+    """
     if not steps.seconds:
         return None
     usual_s = quantile(steps.clean or steps.seconds, 0.5 if steps.clean else QUARTILE)
@@ -364,6 +371,10 @@ def quality_of(
     alone = [seconds for seconds, lost in pairs if not lost]
     usual_alone_s = quantile(alone, 0.5) if alone else 0.0
     slow = [seconds - usual_alone_s for seconds in alone if seconds > SLOW * usual_alone_s]
+    slow_s = sum(slow)
+    if step_s is not None and method != "low quantile":
+        each_s = step_s.median - steps.collecting.seconds
+        slow_s = min(slow_s, max(0.0, sum(alone) - len(alone) * each_s))
     return StepQuality(
         num_steps=len(steps.seconds),
         num_clean=len(steps.clean) if steps.known else 0,
@@ -371,7 +382,7 @@ def quality_of(
         stalled_s=sum(stalls),
         longest_stall_s=max(stalls, default=0.0),
         num_slow=len(slow),
-        slow_s=sum(slow),
+        slow_s=slow_s,
         longest_slow_s=max(slow, default=0.0),
         num_collections=round(steps.collecting.num),
         collected_s=steps.collecting.seconds,

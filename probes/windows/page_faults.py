@@ -33,7 +33,7 @@ def page_faults(counts: Sequence[float | None], step_s: float) -> PageFaults | N
     """What the page faults of steps cost.
 
     Args:
-        counts: minor faults of each clean step.
+        counts: minor faults of each step.
         step_s: seconds of a usual step.
 
     Returns:

@@ -154,12 +154,12 @@ class TimedSteps:
             min_samples=min(least, max(1, len(self._usual(micro_batches)) // group)),
             asynchronous=self._asynchronous,
         )
-        quality = clean_steps.quality_of(judged, method, unread)
+        quality = clean_steps.quality_of(judged, method, unread, step_s)
         if quality is None or step_s is None or self._asynchronous:
             return step_s, quality
         finished = self._finished(micro_batches)
-        clean = [step for step, lost in zip(finished, judged.lost_s, strict=True) if not lost]
-        counts = [step.evidence.faults for step in clean if step.evidence is not None]
+        # Others on the cores change how long a step takes, and not what it asks the system for.
+        counts = [step.evidence.faults for step in finished if step.evidence is not None]
         faults = page_faults(counts, step_s.median)
         places = clean_steps.stood_for(judged, method, group=group)
         stood = [each for place in places if (each := finished[place].evidence) is not None]

@@ -1,4 +1,4 @@
-"""One real step under torch's own recorder of memory, on CUDA. Never run on hardware."""
+"""One real step under torch's own recorder of memory, on CUDA. Ran on one H100, for two scripts."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ WINDOW = (
     "own; a host that is ahead already works on a later step in it."
 )
 WAY = (
-    "The critical way is walked backwards from the end of the step: through an activity of the GPU "
-    "to what it waited for last, which is its launch, the activity before it on its stream, or one "
+    "The critical path is walked backwards from the end of the step: through an activity of the "
+    "GPU to what it waited for last, which is its launch, the activity before it on its stream, or one "
     "of another stream; through the host back to where it last waited for the GPU. It is inferred "
     "from times: the trace does not state what waits for what."
 )
@@ -243,7 +243,7 @@ def _way_table(steps: Sequence[StepAnatomy]) -> Table:
         if any(_of(step.way_ns, kind) for step in steps)
     ]
     rows.sort(key=lambda row: -float(row.cells[1].replace(",", "")))
-    return _table("What the critical way leads through", "what", _heads(steps), rows, [])
+    return _table("What the critical path leads through", "what", _heads(steps), rows, [])
 
 
 def _of(times: Mapping[Any, int], kind: str) -> int:

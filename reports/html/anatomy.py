@@ -19,7 +19,7 @@ from .svg import nice_ticks
 UNITS = 2000
 """Width of a lane's drawing."""
 ROW, MARK = 11, 4
-"""Heights in pixels: of a row, and of the line below the rows where the critical way runs."""
+"""Heights in pixels: of a row, and of the line below the rows where the critical path runs."""
 NAMED = 0.07
 """Part of the picture that a block must take to carry its name in the drawing."""
 FILLED = 0.6

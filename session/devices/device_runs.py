@@ -204,7 +204,7 @@ def device_options(
     >>> " ".join(check.command[2:8])
     '-q --sizes 32 --no-profile --budget 5s'
     """
-    words = options.script_words
+    words = options.typed_words
     own: list[str] = []
     if check_size is not None:
         own += ["--sizes", str(check_size), "--no-profile"]

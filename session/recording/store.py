@@ -25,6 +25,8 @@ DEVICES = "devices.json"
 """File in the folder of a run on several devices, each of which has a run's folder below."""
 TRACE_SUFFIXES = (".json", ".json.gz")
 """Endings of files that may be traces of torch.profiler."""
+ASIDE = ".before"
+"""Ends the names of files that another part of the run may do without."""
 TRACES = "traces"
 """Folder below a run's: a log directory for TensorBoard, one run per size."""
 
@@ -43,6 +45,7 @@ class RunStore:
         self.folder = folder
         self._made: list[Path] = []
         self._new: list[Path] = []
+        self._aside: list[Path] = []
         missing = folder
         try:
             while not missing.exists():
@@ -131,12 +134,32 @@ class RunStore:
         except OSError as error:
             raise self._cannot_write(error) from error
 
-    def forget(self, trials: Sequence[Trial]) -> None:
-        """Removes what all trials so far wrote besides the record, which has them no more."""
-        traces = [trial.profile.trace for trial in trials if trial.profile is not None]
-        for name in (SAMPLES, *filter(None, traces)):
+    def set_aside(self, trials: Sequence[Trial]) -> None:
+        """Renames what all trials so far wrote besides the record: others begin anew."""
+        for path in self._written_by(trials):
             with contextlib.suppress(OSError):
-                (self.folder / name).unlink(missing_ok=True)
+                self._aside.append(path.rename(path.with_name(path.name + ASIDE)))
+
+    def put_back(self, trials: Sequence[Trial]) -> None:
+        """Takes what was set aside for what these trials wrote."""
+        for path in self._written_by(trials):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+        for path in self._aside:
+            with contextlib.suppress(OSError):
+                path.rename(path.with_name(path.name.removesuffix(ASIDE)))
+        self._aside.clear()
+
+    def forget_aside(self) -> None:
+        """Removes what was set aside."""
+        for path in self._aside:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+        self._aside.clear()
+
+    def _written_by(self, trials: Sequence[Trial]) -> list[Path]:
+        traces = [trial.profile.trace for trial in trials if trial.profile is not None]
+        return [self.folder / name for name in (SAMPLES, *filter(None, traces))]
 
     def _cannot_write(self, error: OSError) -> RunError:
         what = f"cannot write into {self.folder}: {error.strerror or error}"

@@ -31,7 +31,7 @@ def first_record(options: RunOptions, resumed: RunRecord | None) -> RunRecord:
         started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         command=options.command,
         script=ScriptInfo(
-            path=options.script, arguments=options.arguments, digest=digest_of(options)
+            path=options.script, arguments=options.typed_words[1:], digest=digest_of(options)
         ),
         goal=options.goal,
         machine=machine(),

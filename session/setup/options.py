@@ -41,6 +41,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         door: how sizes reach the script; see records.Door.
         forced: the template was insisted on.
         place: that sets the batch size, where it was found in the script and not typed.
+        typed: arguments of the script as typed, where `place` added to them.
         gpus: several GPUs, each for a run of its own, as `--gpus` names them.
         num_ranks: as so many ranks torch's launcher shall start the script.
         launcher: the words of a launcher that shall start it, up to the script.
@@ -68,6 +69,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     door: Door = "loader"
     forced: bool = False
     place: SizePlace | None = None
+    typed: tuple[str, ...] | None = None
     gpus: str | None = None
     num_ranks: int | None = None
     launcher: tuple[str, ...] = ()
@@ -92,6 +94,11 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         return (self.script, *self.arguments)
 
     @property
+    def typed_words(self) -> tuple[str, ...]:
+        """The same as they were typed, without the words through which sizes go in."""
+        return (self.script, *(self.arguments if self.typed is None else self.typed))
+
+    @property
     def known_script(self) -> Script:
         """The script as what finds its size takes it."""
         return Script(self.script, self.arguments, self.module)
@@ -104,7 +111,12 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         """
         arguments = place.arguments or self.arguments
         return msgspec.structs.replace(
-            self, door="template", arguments=arguments, place=place, forced=forced
+            self,
+            door="template",
+            arguments=arguments,
+            place=place,
+            typed=self.typed_words[1:],
+            forced=forced or self.forced,
         )
 
     @property
@@ -166,7 +178,7 @@ def check_same_script(options: RunOptions, resumed: RunRecord) -> None:
             )
     if not same:
         raise UsageError(f"{run}.", "Resume it with that script.")
-    if resumed.script.arguments != options.arguments:
+    if resumed.script.arguments != options.typed_words[1:]:
         typed = shlex.join(resumed.script.arguments) or "no arguments"
         raise UsageError(f"{run} with {typed}.", "Resume it with the same arguments.")
 
@@ -227,7 +239,7 @@ def check_energy_device(device: str, goal: Goal) -> None:
     """Fails before anything is measured where the device tells no energy.
 
     Args:
-        device: as `session.target` chose it.
+        device: as `choose_target` of session/setup/target.py chose it.
 
     Raises:
         UsageError: it does not.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Sequence
 
-NOT_AGAIN = {"--loader", "--output", "--resume", "--template", "-m"}
+NOT_AGAIN = {"--loader", "--output", "--resume", "--set", "--template", "-m"}
 """Not taken over into a command that starts a script in another way: it says these itself, or they
 would fail there, as a folder that holds a run by then.
 """
@@ -57,8 +57,7 @@ def with_options_typed(remedy: str, command: Sequence[str], num_script_words: in
     ahead, run, proposed = remedy.partition(_RUN)
     if not run or proposed.startswith("OPTIONS"):
         return remedy
-    named = {word for word in proposed.split() if word.startswith("--")}
-    leave_out = named | NOT_AGAIN
+    leave_out = {*_options(shlex.split(proposed)), *NOT_AGAIN}
     typed = options_as_typed(command, num_script_words, leave_out=leave_out)
     words = "".join(f"{shlex.quote(word)} " for word in typed)
     end = "" if remedy.endswith(".") else "."

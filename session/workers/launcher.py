@@ -74,7 +74,7 @@ def of_a_rank(options: RunOptions) -> RunOptions:
     """
     if options.launcher:  # the command names it already
         return msgspec.structs.replace(options, launcher=())
-    words = options.script_words
+    words = options.typed_words
     typed = options_as_typed(options.command, len(words), leave_out=(OPTION,))
     command = ("batchadvisor", "run", OPTION, str(options.num_ranks), *typed, *words)
     return msgspec.structs.replace(options, num_ranks=None, command=command)

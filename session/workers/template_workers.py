@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
 
 from ...advisor.measured.following import NotFollowed, grows, share_of, shows
-from ...errors import BatchAdvisorError, RunError
+from ...errors import BatchAdvisorError, RunError, UsageError
 from ...probes.process.endings import WorkerGone
 from ...probes.process.worker_like import WorkerLike
 from ...probes.process.worker_listener import TimeOver
-from ...probes.source.named_size import SizePlace, find_size
+from ...probes.source.named_size import NoPlace, SizePlace, find_size, place_of
 from ...probes.source.placeholder import filled, proposal, source_of, without_placeholder
 from ...records import Discovery, RunRecord, Trial, TrialRequest
 from ..setup.options import RunOptions
@@ -165,6 +166,8 @@ class TemplateWorkers(WorkerPool):
         self._size = None
         try:
             limit_s = max(LOOK_S, LOOK_SHARE * setup_s)
+            if self.until_s is not None:
+                limit_s = min(limit_s, max(0.0, self.until_s - time.monotonic()))
             return look(self, limit_s, **self._changes_for(size))
         except (WorkerGone, TimeOver):
             return None
@@ -219,24 +222,37 @@ def only_as_written(
     refused = _refused(record)
     # A size that has to be a multiple of something refuses some, but no multiple of one that ran.
     enough = len(refused) >= REFUSED and any(own and t.batch_size % own == 0 for t in refused)
-    place = find_size(options.known_script) if enough or is_last else None
-    if not isinstance(place, SizePlace):
+    if discovery is None or not (enough or is_last):
+        return None
+    place: SizePlace | NoPlace | None = find_size(options.known_script)
+    if not isinstance(place, SizePlace) or place.number != own:  # another loader's, perhaps
+        place = place_of(discovery.primary.source, own, options.arguments)
+    if place is None:
         return None
     why = f"{_only_its_own(record, options)}, whatever its loader is asked for"
     return SizeInScriptError(error.what, error.remedy, place, why)
 
 
 def place_before(record: RunRecord, options: RunOptions) -> SizePlace | None:
-    """The place through which sizes went in an earlier part of a run, where it is found again."""
+    """The place through which sizes went in an earlier part of a run.
+
+    Raises:
+        UsageError: it is not what it was.
+    """
     discovery = record.discovery
     if discovery is None or not discovery.traits.process_per_size:
         return None
-    if options.traits.process_per_size or discovery.primary.source is None:
+    if options.traits.process_per_size:
         return None
-    place, known = find_size(options.known_script), discovery.primary.source.place
-    if not isinstance(place, SizePlace) or known is None or place.source.place != known:
-        return None
-    return place
+    known, place = discovery.primary.source, find_size(options.known_script)
+    if isinstance(place, SizePlace) and place.source == known:
+        return place
+    found = place_of(known, discovery.native_batch_size, options.arguments)
+    if found is None:
+        before = "what sets the size" if known is None else known.before
+        msg = f"{options.resume} went through {before}, which is not found any more."
+        raise UsageError(msg, "Start a new run without --resume.")
+    return found
 
 
 def _only_its_own(record: RunRecord, options: RunOptions) -> str:

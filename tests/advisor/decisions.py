@@ -88,7 +88,6 @@ OF_THE_GOAL = {
         kind="throughput",
     ),
     "fastest confirmed": of(*searched(STEPS), *again((32, 0.16)), kind="throughput"),
-    "fastest usable": of(*searched(STEPS), LUCKY, *again((8, 0.1)), kind="throughput"),
 }
 OF_THE_OWN_SIZE = {
     "asked for": of(

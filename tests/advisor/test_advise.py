@@ -116,6 +116,16 @@ class TestChange:
             assert advice.change == text + where
             assert advice.training.effective_after == 16
 
+    def test_the_end_of_an_epoch_has_the_accumulation_that_is_kept(self):
+        """1,000 samples, 8 in each of 4 micro-batches: 32 steps an epoch, and at 16 as many."""
+        trials = [trial_of(8, 0.2, micro_batches=4), trial_of(16, 0.2, micro_batches=4)]
+        discovery = discovery_of(8, num_samples=1000, micro_batches=4)
+        for keep, steps in ((True, 32), (False, 16)):
+            goal = Goal(keep_effective_batch=keep)
+            advice = advise(record_of(numbered(*trials), discovery=discovery, goal=goal))
+            assert advice.recommended.batch_size == 16
+            assert advice.tail.steps_per_epoch == advice.training.steps_after == steps
+
 
 class TestFacts:
     def test_laws_and_why_not(self):

@@ -60,7 +60,7 @@ class TestChoice:
         """A larger batch is not ruled out where the sizes below gained by growing."""
         trials = (trial_of(8, 1.0, wait_s=0.4), trial_of(32, 1.02, wait_s=0.4))
         advice = advice_of(*trials, discovery=discovery_of(native=32))
-        assert "no batch size that ran is much faster" in advice.reason
+        assert "no batch size that ran is surely much faster" in advice.reason
         assert (advice.verdict.limit, advice.verdict.larger_batch) == ("input", "helps")
 
 

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ..on_paper import discovery_of, exactly, record_of, trial_of
-from .decisions import DOUBTED, KNEES, OF_THE_OWN_SIZE, RECORDS, of
+from .decisions import DOUBTED, KNEES, LUCKY, OF_THE_OWN_SIZE, RECORDS, STEPS, again, of, searched
 
 RULES = (*get_args(OfTheGoal), *get_args(OfTheOwnSize), *get_args(OfNothing))
 WITHOUT_A_SIZE = (*get_args(OfNothing), "not compared", "nothing larger")
@@ -33,7 +33,6 @@ RESTS_ON = {
     "loader sets the pace": {"numbers": (pytest.approx(0.4),)},
     "worth a change": {"other": 12},
     "fastest confirmed": {"other": 64},
-    "fastest usable": {"other": 64},
     "not compared": {"other": 8, "sizes": (32, 64)},
     "never delivered": {"other": 8, "numbers": (4,)},
     "never timed": {"other": 64},
@@ -45,6 +44,11 @@ RESTS_ON = {
 
 def decided(record):
     return choose(Measurements.of(record), record.goal)
+
+
+def test_of_sizes_that_none_compared_no_lucky_reading_is_taken():
+    record = of(*searched(STEPS), LUCKY, *again((8, 0.1)), kind="throughput")
+    assert decided(record).size == 64
 
 
 class TestRules:
@@ -171,7 +175,7 @@ def decisions_by(rule):
 
 NAMING = (
     "asked for", "not compared", "nothing larger", "never delivered", "never timed",
-    "failed", "out of memory", "too large", "fastest confirmed", "fastest usable",
+    "failed", "out of memory", "too large", "fastest confirmed",
 )  # fmt: skip
 """Rules whose sentences name the other size in any case."""
 

@@ -21,7 +21,7 @@ from batchadvisor.errors import UsageError
 from batchadvisor.records import Counters, Goal
 from batchadvisor.session.setup.options import check_energy, check_energy_device
 
-from ..on_paper import metered, numbered, record_of, trial_of
+from ..on_paper import discovery_of, metered, numbered, record_of, trial_of
 
 ENERGY = Goal(kind="energy")
 
@@ -108,6 +108,21 @@ class TestGoal:
         assert advice.fastest.batch_size == 64
         assert "most samples per joule: 1.333" in advice.reason
         assert "The fastest, 64, reaches 0.7111" in advice.reason
+
+    def test_throughput_is_no_reason_to_keep_a_size(self):
+        """32 is surely slower; its joules decide, and the noise leaves them open."""
+        trials = numbered(metered(64, 0.32, 200), metered(32, 0.2, 160))
+        goal = msgspec.structs.replace(ENERGY, sizes=(32, 64))
+        advice = advise(record_of(trials, goal=goal, discovery=discovery_of(native=64)))
+        assert advice.recommended.batch_size == 64
+        assert advice.headline.endswith("too noisy to tell whether 32 gives more samples per joule")
+        assert advice.against_own is None
+
+    def test_the_smallest_of_those_that_cannot_be_told_apart(self):
+        trials = numbered(metered(32, 0.16, 100), metered(64, 0.31, 97))
+        reason = advise(record_of(trials, goal=ENERGY, discovery=discovery_of(native=32))).reason
+        assert "cannot be told from the most samples per joule: 2." in reason
+        assert "The fastest, 64, reads 2.128." in reason
 
     def test_the_search_ends_at_the_first_size_without_energy(self):
         step = next_trial(record_of((trial_of(8, 0.1),), goal=ENERGY))

@@ -24,7 +24,17 @@ from batchadvisor.records import (
 )
 from batchadvisor.records.quality import PageFaults, StepQuality
 
-from ..on_paper import CPU, GIB, discovery_of, failure_of, loader_of, numbered, record_of, trial_of
+from ..on_paper import (
+    CPU,
+    GIB,
+    discovery_of,
+    exactly,
+    failure_of,
+    loader_of,
+    numbered,
+    record_of,
+    trial_of,
+)
 from .finding_cases import findings
 
 NORMS = NormLayers(batch_norm=2)
@@ -119,6 +129,22 @@ def faulting(share, cpu_s=None):
             num_steps=9, num_clean=9, num_disturbed=0, page_faults=faults, cpu_s=cpu_s
         )
     )
+
+
+def gathered(size, micro_batches, **changes):
+    """A script whose own 64 goes in 32 micro-batches to a step, at a size with so many."""
+    discovery = discovery_of(native=64, micro_batches=32, loader=loader_of(6400, batch_size=64))
+    record = record_of((trial_of(size, 0.1, micro_batches=micro_batches, **changes),),
+                       discovery=discovery)  # fmt: skip
+    found = findings_of(Measurements.of(record), size, None, None)
+    return lambda: {finding.rule: finding for finding in found}
+
+
+def in_a_budget(start_s):
+    """Batches of 16 samples that fill 4,096 tokens, 400 samples in a second."""
+    loader = loader_of(50_000, axis="tokens", batch_size=4096, num_workers=1, start_s=start_s)
+    return at(trial_of(4096, 0.04, samples_per_s=exactly(400), mean_arrived=16), size=4096,
+              loader=loader)  # fmt: skip
 
 
 def starting(start_s, workers=2, *, persistent=False):
@@ -216,9 +242,18 @@ SIDES = {
     ),
     "workers.start": (
         [starting(2.0)],
-        [starting(2.0, persistent=True), starting(2.0, workers=0), starting(0.1), starting(None)],
+        [
+            starting(2.0, persistent=True),
+            starting(2.0, workers=0),
+            starting(0.1),
+            starting(None),
+            in_a_budget(0.3),  # of an epoch of 125 s
+        ],
     ),
-    "training.far": ([far(44)], [far(32)]),
+    "training.far": (
+        [far(44), gathered(4096, 32)],
+        [far(32), gathered(4096, 1), gathered(4096, None, steps_per_batch=0)],
+    ),
 }
 
 
@@ -246,6 +281,7 @@ SAID = [
         "memory.retries_above",
         "batch 384 is slower than batch 256 (4,000 against 7,000 samples per second)",
     ),
+    (timed(half_width=0.6), "noise", "lie between 40 ms and 160 ms"),
     (timed(memory=held(60, 40)), "memory.scattered", "20.00 GiB lies between"),
     (starting(2.0), "workers.start", "2 s (measured once), and the steps of an epoch at batch 64"),
     (  # once, at its worst

@@ -38,6 +38,20 @@ def in_turn(lost_by_8, lost_by_32, rounds=12):
     )
 
 
+@pytest.mark.parametrize(
+    ("goal", "said", "remedy"),
+    [
+        ({"start": 16}, "not compared", "was not timed"),  # 100 is asked for, be it not rounded
+        ({"max_batch": 64}, "asked for", "lift the bound"),
+        ({"multiple_of": 16}, "asked for", "leave --multiple-of out"),
+    ],
+)
+def test_an_own_size_that_was_not_timed(goal, said, remedy):
+    run = record(timed(16, 0.02), goal=Goal(**goal), discovery=discovery_of(native=100))
+    assert standing(Measurements.of(run), 16) == said
+    assert remedy in advise(run).reason
+
+
 class TestContention:
     @pytest.mark.parametrize(
         ("lost_by_8", "lost_by_32", "said"),

@@ -12,9 +12,19 @@ from batchadvisor.advisor.measured.thresholds import (
     PAYING_GAIN,
     SATURATED_GAIN,
 )
-from batchadvisor.records import OperatorTime, Profile, TimeLaw
+from batchadvisor.advisor.measured.trials import wait_within
+from batchadvisor.records import OperatorTime, Profile, StepQuality, TimeLaw
 
-from ..on_paper import GIB, discovery_of, failure_of, loader_of, numbered, record_of, trial_of
+from ..on_paper import (
+    GIB,
+    discovery_of,
+    exactly,
+    failure_of,
+    loader_of,
+    numbered,
+    record_of,
+    trial_of,
+)
 
 
 def law(fixed_s, slope_s):
@@ -108,6 +118,38 @@ class TestContradiction:
         """Another kernel may save some of the time; wide intervals decide nothing."""
         trials = [trial_of(*each, half_width=half_width) for each in ((6, 0.1), (48, step_s))]
         assert not scaling_at(Measurements.of(record_of(trials)), 48, None).contradicted
+
+
+class TestBesideOthers:
+    @pytest.mark.parametrize("others", [(), (trial_of(256, 0.2),)])
+    def test_a_gpu_s_size_that_only_ran_so(self, others):
+        """Its time says nothing of its cause, and is compared with none."""
+        contended = StepQuality(num_steps=9, num_clean=0, num_disturbed=9, method="low quantile")
+        answer = verdict(trial_of(64, 0.1, quality=contended), *others, size=64)
+        assert answer.limit == "cannot tell"
+
+
+class TestOneSizeAlone:
+    @pytest.mark.parametrize(
+        ("others", "is_told"),
+        [
+            ((failure_of(32, "exception"), failure_of(8, "wrong_size")), True),
+            ((failure_of(32, "out_of_memory"),), False),
+            ((failure_of(32, "exception"), trial_of(8)), False),  # it ran, and was not timed
+        ],
+    )
+    def test_a_larger_budget_does_not_make_a_script_take_other_sizes(self, others, is_told):
+        answer = verdict_at(Measurements.of(record_of([trial_of(16, 0.1), *others])), 16, None)
+        assert answer.limit == "cannot tell"
+        assert ("took no other size" in answer.message) == is_told
+        assert ("--budget" in answer.remedy) != is_told
+
+
+def test_waiting_keeps_the_share_that_was_measured():
+    """A window of 1 s beside others, 0.2 s of it waiting; in turn a step takes 0.2 s."""
+    window = trial_of(16, 1.0, wait_s=0.2)
+    in_turn = window.step_s, exactly(0.2)
+    assert [wait_within(window, step_s).median for step_s in in_turn] == [0.2, pytest.approx(0.04)]
 
 
 class TestHost:

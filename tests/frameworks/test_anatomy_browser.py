@@ -195,7 +195,7 @@ def test_the_keyboard_does_it_all(visit):
     assert shown.inner_text() == ""
     press("ArrowDown")
     tip = figure.locator(".a-tip")
-    assert "lane: critical way" in tip.inner_text()
+    assert "lane: critical path" in tip.inner_text()
     press("ArrowDown")
     assert "lane: GPU idle, by cause" in tip.inner_text()
     assert tip.inner_text().startswith("DataLoader")

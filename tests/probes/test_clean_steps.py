@@ -57,6 +57,16 @@ class TestLaws:
         for seconds, lost in zip(judgement.seconds, judgement.lost_s, strict=True):
             assert 0 <= lost <= seconds
 
+    def test_slow_steps_that_are_in_the_step_time_are_not_counted_twice(self):
+        """Each tenth takes 5 ms for 1 ms: in groups of 20 the median holds two of them."""
+        judgement = judged(now_and_then(0.005, 0.001, num=600))
+        spread, method = step_time(judgement, group=20, min_samples=6)
+        assert spread.median == pytest.approx(0.0014)
+        assert quality_of(judgement, method).slow_s == pytest.approx(60 * 0.004)
+        assert quality_of(judgement, method, None, spread).slow_s == pytest.approx(0, abs=1e-9)
+        alone, method = step_time(judgement, min_samples=6)
+        assert quality_of(judgement, method, None, alone).slow_s == pytest.approx(60 * 0.004)
+
     @given(timed_steps, st.integers(1, 4), st.integers(1, 8), st.booleans())
     def test_a_time_lies_in_its_interval_above_zero(self, steps, group, least, behind):
         judgement = judged(steps, asynchronous=behind)

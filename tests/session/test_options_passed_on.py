@@ -46,6 +46,7 @@ GIVEN = {
         name="B", number=4, source=SOURCE,
         replacement=Replacement(file="/a.py", line=1, column=2, end_line=1, end_column=3, number=4),
     ),
+    "typed": ("--lr", "0.1"),
     "gpus": "all",
     "num_ranks": 2,
     "launcher": ("torchrun", "--nproc-per-node=2"),

@@ -1,6 +1,7 @@
 """When a run leaves the loader for the place of the size, and how it finds that again."""
 
 import pytest
+from batchadvisor.errors import UsageError
 from batchadvisor.session.setup.options import RunOptions
 from batchadvisor.session.workers.template_workers import (
     only_as_written,
@@ -74,4 +75,5 @@ def test_a_resumed_run_goes_in_where_it_went_in_before():
     elsewhere = replace(place.source, place=replace(place.source.place, line=9))
     moved = loader_of(2000, batch_size=20, source=elsewhere)
     record = record_of(discovery=discovery_of(native=20, loader=moved, door="template"))
-    assert place_before(record, OPTIONS) is None
+    with pytest.raises(UsageError, match="not found any more"):
+        place_before(record, OPTIONS)

@@ -146,7 +146,7 @@ def probe_options(options: RunOptions, kind: GpuType, folder: Path) -> RunOption
     >>> " ".join(probe.command)
     'batchadvisor run --budget 9s --json -o out/t4 a.py'
     """
-    words = options.script_words
+    words = options.typed_words
     output = folder / kind.name
     typed = options_as_typed(options.command, len(words), leave_out=OF_ALL_PROBES)
     return msgspec.structs.replace(
