@@ -7,6 +7,7 @@ shows as the HTML report.
 from __future__ import annotations
 
 import html
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -122,6 +123,7 @@ def run(
         RunError: the run failed; ScriptError carries the script's traceback.
         InterruptedRunError: interrupted; what was measured is in the record on disk.
     """
+    given = dict(locals())
     wanted = goal_from(
         {
             "kind": goal,
@@ -161,10 +163,39 @@ def run(
         template=template,
         setting=setting,
         door="workload" if workload else "loader",
-        command=("batchadvisor.run", *words),
+        command=("batchadvisor", "run", *_as_options(given), *words),
         quiet=quiet,
     )
     return probed(options)
+
+
+_OPTION_OF = {
+    "budget_s": "--budget",
+    "margin": "--memory-margin",
+    "memory_limit_bytes": "--memory-limit",
+    "timeout_s": "--timeout",
+    "setting": "--set",
+    "module": "-m",
+}
+"""Options of the command that are not called like the parameters of `run`."""
+
+
+def _as_options(given: dict[str, Any]) -> list[str]:
+    """What was given to `run`, as options of the command that does the same."""
+    words = []
+    for name, parameter in inspect.signature(run).parameters.items():
+        value = given[name]
+        if parameter.kind is not parameter.KEYWORD_ONLY or value in (parameter.default, None):
+            continue
+        option = _OPTION_OF.get(name, f"--{name.replace('_', '-')}")
+        if isinstance(value, bool):
+            words.append(option if value else f"--no-{name}")
+        elif isinstance(value, (list, tuple)):
+            words += [option, ",".join(map(str, value))]
+        else:
+            seconds = name.endswith("_s") and isinstance(value, (int, float))
+            words += [option, f"{value:g}s" if seconds else str(value)]
+    return words
 
 
 def probe(

@@ -25,7 +25,7 @@ DEVICES = "devices.json"
 """File in the folder of a run on several devices, each of which has a run's folder below."""
 TRACE_SUFFIXES = (".json", ".json.gz")
 """Endings of files that may be traces of torch.profiler."""
-ASIDE = ".before"
+SET_ASIDE = ".before"
 """Ends the names of files that another part of the run may do without."""
 TRACES = "traces"
 """Folder below a run's: a log directory for TensorBoard, one run per size."""
@@ -138,7 +138,7 @@ class RunStore:
         """Renames what all trials so far wrote besides the record: others begin anew."""
         for path in self._written_by(trials):
             with contextlib.suppress(OSError):
-                self._aside.append(path.rename(path.with_name(path.name + ASIDE)))
+                self._aside.append(path.rename(path.with_name(path.name + SET_ASIDE)))
 
     def put_back(self, trials: Sequence[Trial]) -> None:
         """Takes what was set aside for what these trials wrote."""
@@ -147,7 +147,7 @@ class RunStore:
                 path.unlink(missing_ok=True)
         for path in self._aside:
             with contextlib.suppress(OSError):
-                path.rename(path.with_name(path.name.removesuffix(ASIDE)))
+                path.rename(path.with_name(path.name.removesuffix(SET_ASIDE)))
         self._aside.clear()
 
     def forget_aside(self) -> None:

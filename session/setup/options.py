@@ -95,7 +95,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def typed_words(self) -> tuple[str, ...]:
-        """The same as they were typed, without the words through which sizes go in."""
+        """The script and its arguments as typed, without the words through which sizes go in."""
         return (self.script, *(self.arguments if self.typed is None else self.typed))
 
     @property

@@ -9,6 +9,7 @@ import msgspec
 
 from ...advisor.measured.following import NotFollowed, grows, share_of, shows
 from ...errors import BatchAdvisorError, RunError, UsageError
+from ...probes.distributed.ranks import SELF_STARTED
 from ...probes.process.endings import WorkerGone
 from ...probes.process.worker_like import WorkerLike
 from ...probes.process.worker_listener import TimeOver
@@ -201,9 +202,13 @@ def runs_only_as_written(record: RunRecord, options: RunOptions) -> BatchAdvisor
     refused = _refused(record)
     if not refused:
         return None
+    remedy = proposal(options.known_script, forced=True)
+    if record.distribution is not None and record.distribution.launcher == SELF_STARTED:
+        # Ranks of a script that is started once for each size are not steered.
+        remedy = "Take the size from the batch (inputs.shape[0]) where the code has that number."
     return RunError(
         f"{_only_its_own(record, options)}; batch {refused[0].batch_size}: {refused[0].detail}.",
-        proposal(options.known_script, forced=True),
+        remedy,
     )
 
 

@@ -95,6 +95,7 @@ class WorkerPool:
             and options.memory_limit_bytes is None
         )
         self._duty: DutyCycle | None = None
+        self._by_ranks = False
         self._tree = FolderSnapshot(Path.cwd(), (writer.store.folder,))
 
     def cut_batches(self, size: int | None) -> None:
@@ -253,7 +254,7 @@ class WorkerPool:
             try:
                 return ranks, *ranks.discover()
             except NoRanks:  # they prepared something; the training is still to come
-                self.current = worker
+                self.current, self._by_ranks = worker, False
 
     def _loop_of(self, worker: WorkerLike) -> tuple[Discovery, DeviceInfo]:
         """The training loop of a process; a script that takes long to come to it is named."""
@@ -285,6 +286,7 @@ class WorkerPool:
         """The script starts ranks itself: from here on they are what is steered."""
         assert isinstance(worker, Worker)  # no other kind runs a script that could
         silence_s = self._options.silence_s
+        self._by_ranks = True
         self.current = SelfStarted(
             worker,
             starting.world_size,
@@ -358,8 +360,10 @@ class WorkerPool:
         """
         log = self._writer.store.log_path
         error = error_of(gone, self._options, log, batch_cap)
-        if isinstance(error, SizeInScriptError) and self._group is None:
-            raise error  # the run goes on through another door
+        # Through another door nobody steers ranks: they would train in earnest.
+        alone = self._group is None and not self._by_ranks
+        if isinstance(error, SizeInScriptError) and alone:
+            raise error  # the run goes on through it
         self._add_fault(gone, number)
         raise error from gone
 

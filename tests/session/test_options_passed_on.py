@@ -14,10 +14,16 @@ from batchadvisor.errors import UsageError
 from batchadvisor.probes.source.named_size import SizePlace
 from batchadvisor.probes.source.replaced import Replacement
 from batchadvisor.records import BatchSizeSource, Goal, SourceLine
+from batchadvisor.session import api
 from batchadvisor.session.setup.checked_options import COMMAND_LINE, PYTHON, checked_options
 from batchadvisor.session.setup.goals import goal_from
 from batchadvisor.session.setup.options import RunOptions
-from batchadvisor.session.setup.options_as_typed import FLAGS, SHORT_OPTIONS, options_as_typed
+from batchadvisor.session.setup.options_as_typed import (
+    FLAGS,
+    SHORT_OPTIONS,
+    options_as_typed,
+    with_options_typed,
+)
 from batchadvisor.session.setup.options_handed_over import hand_over, handed_over
 from batchadvisor.session.workers.launcher import of_a_rank
 
@@ -74,6 +80,64 @@ def options_of(*typed):
     return _options_of(
         script, arguments, as_json=values.pop("as_json"), launcher=(), options=values
     )
+
+
+def test_a_run_from_python_has_the_command_that_does_the_same(monkeypatch):
+    made = []
+    monkeypatch.setattr(api, "probed", made.append)
+    api.run(
+        "pkg.train", "--lr", "0.1", module=True, goal="memory", budget_s=10, sizes=[8, 4],
+        margin=0.1, profile=False, device="cuda:1", memory_limit_bytes=1 << 30, timeout_s=5.5,
+        loader=1, output="out", worst_case=True, quiet=True,
+    )  # fmt: skip
+    (from_python,) = made
+    verb, words = from_python.command[:2], from_python.command[2:]
+    assert verb == ("batchadvisor", "run")
+    typed = options_of(*words)
+    for field in msgspec.structs.fields(RunOptions):
+        if field.name != "command":
+            assert getattr(typed, field.name) == getattr(from_python, field.name), field.name
+    api.run("a.py", "-q")
+    assert made[1].command == ("batchadvisor", "run", "a.py", "-q")
+
+
+def test_words_of_a_place_that_was_found_are_none_of_the_typed():
+    place = SizePlace(
+        name="--bs", number=4, source=SOURCE, arguments=("-q", "--bs", "{batch_size}")
+    )
+    through = RunOptions(script="a.py", arguments=("-q",), forced=True).through(place)
+    assert (through.script_words, through.typed_words) == (
+        ("a.py", "-q", "--bs", "{batch_size}"),
+        ("a.py", "-q"),
+    )
+    assert through.forced
+
+
+@pytest.mark.parametrize(
+    ("typed", "remedy", "said"),
+    [
+        (  # names of the script's own options are none of ours
+            "--device cpu --budget 9s --loader 0 a.py --device cpu",
+            "Type: batchadvisor run a.py --device cpu --bs {batch_size}.",
+            "--device cpu --budget 9s a.py --device cpu --bs {batch_size}. It was not tried.",
+        ),
+        (
+            "--set B={batch_size} --budget 9s a.py",
+            "Leave it out: batchadvisor run a.py",
+            "batchadvisor run --budget 9s a.py. It was not tried.",
+        ),
+        (
+            "--set B={batch_size} a.py",
+            "Type: batchadvisor run --template --set C={batch_size} a.py",
+            "batchadvisor run --template --set C={batch_size} a.py. It was not tried.",
+        ),
+    ],
+)
+def test_what_a_proposed_command_keeps(typed, remedy, said):
+    words = typed.split()
+    num_script_words = len(words) - words.index("a.py")
+    command = ["batchadvisor", "run", *words]
+    assert with_options_typed(remedy, command, num_script_words).endswith(said)
 
 
 def test_another_process_gets_what_was_typed(tmp_path):

@@ -2,6 +2,7 @@
 
 import pytest
 from batchadvisor.errors import UsageError
+from batchadvisor.records import BatchSizeSource, Distribution, SourceLine
 from batchadvisor.session.setup.options import RunOptions
 from batchadvisor.session.workers.template_workers import (
     only_as_written,
@@ -13,6 +14,12 @@ from msgspec.structs import replace
 from ..end_to_end.driver import SCRIPTS
 from ..on_paper import discovery_of, failure_of, loader_of, numbered, record_of, trial_of
 
+CONFIGURED = """
+class Config:
+    batch_size: int = 20
+train = DataLoader(data, batch_size=cfg.batch_size)
+held_out = DataLoader(data, batch_size=64)
+"""
 OPTIONS = RunOptions(script=str(SCRIPTS / "constant_in_shapes.py"), device="cpu")
 
 
@@ -61,6 +68,32 @@ def test_what_the_user_insists_on_stays():
     assert "only at its own batch size 20" in runs_only_as_written(refused(80), OPTIONS).what
 
 
+def test_the_number_of_another_loader_is_not_its_size(tmp_path):
+    """What the training loader's own size was traced to is."""
+    script = tmp_path / "train.py"
+    script.write_text(CONFIGURED)
+    options = replace(OPTIONS, script=str(script))
+    source = BatchSizeSource(
+        place=SourceLine(file=str(script), line=3), before="batch_size: int = 20",
+        template="batch_size: int = {}",
+    )  # fmt: skip
+    traced = loader_of(2000, batch_size=20, source=source)
+    record = refused(80, 40)
+    discovery = discovery_of(native=20, loader=traced)
+    place = only_as_written(replace(record, discovery=discovery), options, is_last=False).place
+    assert (place.number, place.replacement.line, place.source) == (20, 3, source)
+    unknown = replace(record, discovery=discovery_of(native=20))
+    assert only_as_written(unknown, options, is_last=False) is None
+
+
+def test_a_typed_size_is_found_again_when_a_run_is_resumed():
+    options = replace(OPTIONS, script=str(SCRIPTS / "constant_in_shapes.py"), arguments=("-b16",))
+    source = BatchSizeSource(place=None, before="-b16", template="-b{}", option="-b")
+    typed = loader_of(2000, batch_size=16, source=source)
+    record = record_of(discovery=discovery_of(native=16, loader=typed, door="template"))
+    assert place_before(record, options).arguments == ("-b{batch_size}",)
+
+
 def test_a_size_that_is_computed_has_no_place():
     assert not leaves(refused(80, 40), replace(OPTIONS, script=str(SCRIPTS / "rollouts.py")))
 
@@ -77,3 +110,11 @@ def test_a_resumed_run_goes_in_where_it_went_in_before():
     record = record_of(discovery=discovery_of(native=20, loader=moved, door="template"))
     with pytest.raises(UsageError, match="not found any more"):
         place_before(record, OPTIONS)
+
+
+def test_ranks_that_the_script_starts_itself_have_no_command_to_type():
+    """Started once for each size nobody would steer them."""
+    job = Distribution(world_size=2, launcher="the script itself")
+    error = runs_only_as_written(replace(refused(80, 40), distribution=job), OPTIONS)
+    assert "--template" not in error.remedy
+    assert "inputs.shape[0]" in error.remedy

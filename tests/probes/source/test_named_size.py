@@ -216,3 +216,21 @@ class TestByItsName:
         """Those of the name; where there is none, all."""
         (folder / "train.py").write_text(self.TEXT)
         assert [each.number for each in find_named(Script("train.py"), name)] == numbers
+
+
+def test_a_number_that_is_glued_to_its_option(folder):
+    place = found(folder, 'parser.add_argument("-b", "--batch-size", default=32)', "-b16")
+    assert (place.number, place.source.before, place.arguments) == (16, "-b16", ("-b{batch_size}",))
+
+
+def test_two_numbers_on_one_line_are_two_places(folder):
+    none = found(folder, "train(batch_size=20); evaluate(batch_size=20)\n")
+    assert len(none.several) == 2
+
+
+@pytest.mark.parametrize("name", ["batch_size", "train.batch_size"])
+def test_a_key_of_a_settings_file_that_was_passed_can_be_named(folder, name):
+    (folder / "train.py").write_text("train(read(sys.argv[1]))\n")
+    (folder / "c.yaml").write_text("lr: 0.1\ntrain:\n  batch_size: 24\n")
+    place = find_named(Script("train.py", ("c.yaml",)), name)
+    assert (place.number, place.replacement.line) == (24, 3)
