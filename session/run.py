@@ -232,14 +232,28 @@ class Run:
     @property
     def _may_start_again(self) -> bool:
         """Whether there is time to start the script for two sizes."""
-        record, found = self.writer.record, self.writer.record.discovery
-        ranks = () if record.distribution is None else record.distribution.ranks
-        if self._has_ranks or len(ranks) > 1:  # ranks that nobody steers would train in earnest
-            return False
+        found = self.writer.record.discovery
         return found is not None and self._left_s() > 2 * found.setup_s
 
+    @property
+    def _is_alone(self) -> bool:
+        """Whether no ranks train: through another door nobody would steer them."""
+        distribution = self.writer.record.distribution
+        ranks = () if distribution is None else distribution.ranks
+        return not self._has_ranks and len(ranks) < 2
+
     def _goes_on_through(self, known: SizeInScriptError) -> None:
-        """Begins again, for a script that takes no size but its own from its loader."""
+        """Begins again, for a script that takes no size but its own from its loader.
+
+        Raises:
+            RunError: there is no time for it.
+        """
+        if not self._may_start_again:
+            raise RunError(
+                known.what,
+                f"{known.place.text} sets the size, and there was no time left to start the script "
+                "once for each: continue with --resume and a larger --budget.",
+            )
         before = self.writer.record
         self._by_loader = before, known
         self.writer.change(trials=(), discovery=None)
@@ -316,7 +330,7 @@ class Run:
             step = next_trial(writer.record)
             is_last = isinstance(step, Done)
             elsewhere = only_as_written(writer.record, self._options, is_last=is_last)
-            if elsewhere is not None and self._may_start_again:
+            if elsewhere is not None and self._is_alone:
                 self._goes_on_through(elsewhere)
                 continue
             if isinstance(step, Done):
@@ -327,7 +341,7 @@ class Run:
             try:
                 check_arrival(writer, self._options)
             except SizeInScriptError as known:
-                if not self._may_start_again:
+                if not self._is_alone:
                     raise
                 self._goes_on_through(known)
 

@@ -32,8 +32,8 @@ WINDOW = (
 WAY = (
     "The critical path is walked backwards from the end of the step: through an activity of the "
     "GPU to what it waited for last, which is its launch, the activity before it on its stream, or "
-    "one of another stream; through the host back to where it last waited for the GPU. It is inferred "
-    "from times: the trace does not state what waits for what."
+    "one of another stream; through the host back to where it last waited for the GPU. It is "
+    "inferred from times: the trace does not state what waits for what."
 )
 ADDED_UP = (
     "The pieces of the lane, added up: in all steps they are the idle shares that the verdict goes "

@@ -17,12 +17,16 @@ from ..recording.event_files import EventStore
 from ..recording.store import DEVICES, RECORD
 from .options import RunOptions, check_same_script, digest_of, run_folder
 
+AGAIN = ("interrupted", "wrong_size")
+"""Outcomes of trials that a resumed run makes again."""
+
 
 def first_record(options: RunOptions, resumed: RunRecord | None) -> RunRecord:
     """The record before anything is measured, with what a resumed run measured so far."""
     if resumed is not None:
-        # A trial that was cut short is run again; the rest stands.
-        kept = tuple(trial for trial in resumed.trials if trial.outcome != "interrupted")
+        # A trial that was cut short is run again, and one whose size did not arrive shows again
+        # where the run has to go on; the rest stands.
+        kept = tuple(trial for trial in resumed.trials if trial.outcome not in AGAIN)
         return msgspec.structs.replace(
             resumed, state="running", goal=options.goal, trials=kept, stop_reason=""
         )

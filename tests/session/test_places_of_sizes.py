@@ -1,8 +1,12 @@
 """When a run leaves the loader for the place of the size, and how it finds that again."""
 
+from pathlib import Path
+
 import pytest
-from batchadvisor.errors import UsageError
-from batchadvisor.records import BatchSizeSource, Distribution, SourceLine
+from batchadvisor.errors import RunError, UsageError
+from batchadvisor.records import BatchSizeSource, Distribution, Goal, SourceLine
+from batchadvisor.reports.terminal.progress import NullDisplay
+from batchadvisor.session.run import Run
 from batchadvisor.session.setup.options import RunOptions
 from batchadvisor.session.workers.template_workers import (
     only_as_written,
@@ -19,6 +23,22 @@ class Config:
     batch_size: int = 20
 train = DataLoader(data, batch_size=cfg.batch_size)
 held_out = DataLoader(data, batch_size=64)
+"""
+WHOLE = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+MINI_BATCH = 16
+class Whole(Dataset):
+    def __len__(self):
+        return 4000
+    def __getitem__(self, place):
+        return torch.randn(MINI_BATCH, 8)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for batch in DataLoader(Whole(), batch_size=1, collate_fn=lambda items: items[0]):
+    optimizer.zero_grad()
+    model(batch).mean().backward()
+    optimizer.step()
 """
 OPTIONS = RunOptions(script=str(SCRIPTS / "constant_in_shapes.py"), device="cpu")
 
@@ -118,3 +138,24 @@ def test_ranks_that_the_script_starts_itself_have_no_command_to_type():
     error = runs_only_as_written(replace(refused(80, 40), distribution=job), OPTIONS)
     assert "--template" not in error.remedy
     assert "inputs.shape[0]" in error.remedy
+
+
+@pytest.mark.slow
+def test_without_time_to_start_again_a_resumed_run_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(WHOLE)
+    goal = Goal(profile=False, sizes=(16, 48), budget_s=60)
+    first = RunOptions(script="train.py", device="cpu", goal=goal, output=Path("out"))
+    with monkeypatch.context() as patched, Run(first, NullDisplay()) as run:
+        patched.setattr(Run, "_may_start_again", False)
+        with pytest.raises(RunError, match="every step trained on 16 x 8 both times") as caught:
+            run.search()
+    assert "MINI_BATCH = 16 (train.py:4) sets the size" in caught.value.remedy
+    assert "--resume" in caught.value.remedy
+    again = replace(first, output=None, resume=Path("out"))
+    with Run(again, NullDisplay()) as run:
+        record = run.search().record
+    assert record.discovery.door == "template"
+    ran = [trial for trial in record.trials if trial.ran]
+    assert ran[0].batch_size == 16
+    assert all(trial.arrived_batch_size == trial.batch_size for trial in ran)
