@@ -28,6 +28,7 @@ WHOLE = """
 import torch
 from torch.utils.data import DataLoader, Dataset
 MINI_BATCH = 16
+torch.set_num_threads(1)
 class Whole(Dataset):
     def __len__(self):
         return 4000
@@ -144,7 +145,7 @@ def test_ranks_that_the_script_starts_itself_have_no_command_to_type():
 def test_without_time_to_start_again_a_resumed_run_does(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(WHOLE)
-    goal = Goal(profile=False, sizes=(16, 48), budget_s=60)
+    goal = Goal(kind="memory", profile=False, sizes=(16, 48), budget_s=120)
     first = RunOptions(script="train.py", device="cpu", goal=goal, output=Path("out"))
     with monkeypatch.context() as patched, Run(first, NullDisplay()) as run:
         patched.setattr(Run, "_may_start_again", False)
