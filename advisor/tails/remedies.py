@@ -671,8 +671,8 @@ ACCUMULATION_LIGHTNING = Snippet(
     "rescale the gradients of an epoch's last, shorter accumulation",
     (
         "def on_before_optimizer_step(self, optimizer):  # of the LightningModule\n"
-        "    left = self.trainer.num_training_batches % {micro}\n"
-        "    if left and self.trainer.is_last_batch:\n"
+        "    left = (self.trainer.fit_loop.epoch_loop.batch_idx + 1) % {micro}\n"
+        "    if left:  # only the last step of an epoch has fewer\n"
         "        for parameter in self.parameters():\n"
         "            if parameter.grad is not None:\n"
         "                parameter.grad.mul_({micro} / left)"

@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+from types import SimpleNamespace
 
 import batchadvisor
 import msgspec
@@ -159,6 +160,23 @@ def test_group_norm_fits_any_number_of_channels(channels):
     exec(code, names)
     values = torch.randn(1 if channels > 1 else 2, channels, 1, 1)
     assert names["norm"](values).shape == values.shape
+
+
+@pytest.mark.parametrize(("batch", "gradient"), [(15, 1.0), (16, 4.0)])
+def test_lightning_rescales_a_stream(batch, gradient):
+    """Of a stream Lightning knows no number of batches: it is infinite there."""
+    report = planned(1020, 60, "lightning", iterable=True, micro_batches=4)
+    names = {}
+    exec(snippets("accumulation.tail", report)[0], names)
+    weight = torch.nn.Parameter(torch.ones(1))
+    weight.grad = torch.ones(1)
+    loop = SimpleNamespace(epoch_loop=SimpleNamespace(batch_idx=batch))
+    module = SimpleNamespace(
+        trainer=SimpleNamespace(fit_loop=loop, num_training_batches=math.inf, is_last_batch=True),
+        parameters=lambda: iter([weight]),
+    )
+    names["on_before_optimizer_step"](module, None)
+    assert weight.grad.item() == gradient
 
 
 class Numbers(IterableDataset):
