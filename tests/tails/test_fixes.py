@@ -179,6 +179,31 @@ def test_lightning_rescales_a_stream(batch, gradient):
     assert weight.grad.item() == gradient
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"batch_size": 64},
+        {"batch_size": 16, "num_ranks": 4, "setup": "ddp"},
+        {"batch_size": 64, "num_ranks": 4, "setup": "ddp", "batch_is": "global"},
+        {"batch_size": 64, "num_ranks": 2, "setup": "ddp", "rank_batch_sizes": (48, 16)},
+        {"batch_size": 80, "num_ranks": 3, "setup": "ddp", "rank_batch_sizes": (40, 24, 16)},
+        {
+            "batch_size": 64, "num_ranks": 4, "setup": "accelerate", "split_batches": True,
+            "even_batches": False,
+        },
+    ],
+)  # fmt: skip
+def test_a_scaled_loss_weighs_each_sample_alike(facts):
+    """In every step, whatever the ranks have: 1 over the samples of a full one, after DDP."""
+    report = planned(num_samples=1100, model=ModelFacts(optimizer="SGD"), **facts)
+    layout, ranks = report.layout, report.pipeline.num_ranks
+    code = next(each for each in snippets("loader.short", report) if each.startswith("loss = "))
+    for own in filter(None, (*layout.full, *layout.last)):
+        names = {"loss": 1.0 / own, "target": range(own), "world_size": ranks}
+        exec(code, names)
+        assert names["loss"] / ranks == pytest.approx(1 / layout.full_samples)
+
+
 class Numbers(IterableDataset):
     """Ten numbers without a length."""
 
