@@ -143,6 +143,7 @@ class TestPeaks:
     def test_one_run_of_each_side_tells(self, after, outcome):
         gate = judge([run("a", 0)], [run("b", 100_000, peak=after)], [LARGER])
         assert only(gate).outcome == outcome
+        assert only(gate).enough_rounds is None  # more of the same leave open what one does
 
     def test_runs_that_differ_widen_the_interval(self):
         before = [run("a", 0), run("b", 50, peak=1.1)]
