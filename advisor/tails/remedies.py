@@ -341,8 +341,8 @@ def _scale(pipeline: Pipeline) -> Changed:
     if pipeline.model.optimizer in SGD and own and pipeline.stage == "train":
         name = SCALE_SLICED if pipeline.rank_batch_sizes else SCALE
         if pipeline.split_batches:  # the loader's size is that of all ranks, the loss of one
-            own = pipeline.batch_size // pipeline.num_ranks
-            name = Snippet(SCALE.title, SCALE.code.replace("{size}", str(own)))
+            size = pipeline.batch_size // pipeline.num_ranks
+            name = Snippet(SCALE.title, SCALE.code.replace("{size}", str(size)))
         yield name, _model(pipeline, loss="sum")
 
 
