@@ -159,6 +159,11 @@ class TestRounds:
         after = [run("c", step), run("d", 2 * step)]
         assert taken(before, after).rounds == ((0, 0), (1, 1))
 
+    def test_a_run_that_does_not_say_when_it_began_is_in_none(self):
+        before, after = in_turn([(1.0, 1.0)] * 2)
+        before = [changed(each, started_at="") for each in before]
+        assert taken(before, after).rounds == ()
+
     def test_a_pause_ends_one(self):
         before, after = [run("a", 0)], [run("b", LASTS_S + 121)]
         assert taken(before, after).rounds == ()
