@@ -200,7 +200,8 @@ def _table(
         Part("calls", "per step", False, [_calls(old, new) for _, old, new, _ in shown]),
     ]  # fmt: skip
     where = "Self time on the CPU" if on_cpu else "GPU time"
-    notes = _notes((first, second), _of_the_batch(ratio), len(found), what)
+    bounds = any(old is None or new is None for _, old, new, _ in shown)
+    notes = _notes((first, second), _of_the_batch(ratio), len(found), what, bounds=bounds)
     return table_of(f"{where} by {what}: {before.name} → {after.name}", parts, notes)
 
 
@@ -212,7 +213,14 @@ def _title(side: Side, short: str) -> str:
     return clean(side.name) if len(side.name) < SHORT_NAME else short
 
 
-def _notes(both: tuple[_Times, _Times], batch: str, number: int, what: str) -> list[str]:
+def _notes(
+    both: tuple[_Times, _Times], batch: str, number: int, what: str, *, bounds: bool
+) -> list[str]:
+    """What is to know of a table.
+
+    Args:
+        bounds: whether a name is listed of one side alone.
+    """
     notes = []
     first, second = both
     if first.whole_s and second.whole_s:
@@ -223,7 +231,7 @@ def _notes(both: tuple[_Times, _Times], batch: str, number: int, what: str) -> l
         )
     if number > MAX_ROWS:
         notes.append(f"The {MAX_ROWS} largest changes of {number}.")
-    if any(math.isfinite(side.unlisted_s) and side.unlisted_s > 0 for side in both):
+    if bounds and any(math.isfinite(side.unlisted_s) and side.unlisted_s > 0 for side in both):
         notes.append(
             f"below, over: the {what} is not among those that the record lists of one side, where "
             "it took less than the shortest of them."

@@ -117,6 +117,13 @@ def test_a_step_of_more_and_smaller_batches_has_no_more_samples():
     assert any("x2 the samples" in note for note in table.notes)
 
 
+def test_bounds_are_explained_only_where_there_are_some():
+    """Both sides list the same names, and neither all that it has."""
+    both = (side(8, BEFORE, num_kernels=70), side(16, BEFORE, num_kernels=70))
+    (table,) = growth.tables(*both)
+    assert not any(note.startswith("below, over") for note in table.notes)
+
+
 @pytest.mark.parametrize(
     ("name", "found"),
     [
