@@ -143,7 +143,9 @@ def _pipeline(facts: dict[str, Any], *, sweep: bool, sizes: tuple[int, int, int]
     if facts["batch_size"] is None and facts["rank_batch_sizes"]:
         facts["batch_size"] = sum(facts["rank_batch_sizes"])
     if facts["batch_size"] is None and sweep:
-        facts["batch_size"] = sizes[0] if sizes is not None else 64
+        # No size was typed: one that all ranks share evenly, as others of the range need not be.
+        ranks = max(1, facts["num_ranks"]) if facts["is_global"] else 1
+        facts["batch_size"] = -(-(sizes[0] if sizes is not None else 64) // ranks) * ranks
     if facts["batch_size"] is None:
         raise click.UsageError("Missing option '--batch-size', or --sweep for many sizes.")
     is_global, is_per_rank = facts.pop("is_global"), facts.pop("is_per_rank")

@@ -24,9 +24,10 @@ class Brief(Record, frozen=True, kw_only=True):
         change: the line to change, in words.
         diff: the same as a unified diff for `git apply`, only where the script was started with the
             change and trained on batches of that size. No file was edited.
-        next: the command that a user is likely to want now.
+        next: the command that a user is likely to want now; empty where there is none, or where it
+            is too long for this.
         record: path of the record.
-        unavailable: why a field is `None`.
+        unavailable: why a field is `None`, or too long.
     """
 
     kind: Literal["brief"] = "brief"

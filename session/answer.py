@@ -20,6 +20,8 @@ from .workers.launcher import OPTION
 
 LONGER_BUDGET = 4.0
 """A budget that was too small for an answer is to be so many times as large, or the default."""
+GOAL_OPTIONS = {"kind": "--goal", "margin": "--memory-margin", "tolerance": "--tolerance"}
+"""Fields of a goal that an answer may be asked for anew, and their options."""
 LIVE = (("batchadvisor.probe",), ("batchadvisor.find_batch_size",))
 """How commands begin whose function is gone with its process."""
 LAUNCHERS = {MPIRUN: ("mpirun", "-np"), SRUN: ("srun", "-n")}
@@ -74,7 +76,7 @@ def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, 
         msgspec.structs.replace(text, report=with_features(text.report, folder)),
         files=files,
         next_command=next_command(record, advice, folder),
-        others=[report_command(folder)] if record.trials else [],
+        others=[report_command(record, advice, folder)] if record.trials else [],
         width=width,
         color=color,
         encoding=sys.stdout.encoding or "ascii",
@@ -83,17 +85,21 @@ def answer_text(record: RunRecord, advice: Advice, folder: Path, *, width: int, 
 
 def whole_command(record: RunRecord, advice: Advice, folder: Path) -> str:
     """The command that prints all of an answer, be it to another goal than the run's own."""
-    asked = [
-        f"{option} {getattr(advice.goal, field)}"
-        for option, field in (
-            ("--goal", "kind"),
-            ("--memory-margin", "margin"),
-            ("--tolerance", "tolerance"),
-        )
+    asked = _asked(record, advice)
+    return f"batchadvisor {f'advise --verbose {asked}' if asked else 'show '}{_quoted(folder)}"
+
+
+def _quoted(folder: Path) -> str:
+    return shlex.quote(str(folder))
+
+
+def _asked(record: RunRecord, advice: Advice, fields: Sequence[str] = tuple(GOAL_OPTIONS)) -> str:
+    """Options, each with a blank behind it, of a goal that is another than the run's own."""
+    return "".join(
+        f"{GOAL_OPTIONS[field]} {getattr(advice.goal, field)} "
+        for field in fields
         if getattr(advice.goal, field) != getattr(record.goal, field)
-    ]
-    verb = " ".join(["advise", "--verbose", *asked]) if asked else "show"
-    return f"batchadvisor {verb} {shlex.quote(str(folder))}"
+    )
 
 
 def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
@@ -111,7 +117,8 @@ def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
     goal = msgspec.structs.replace(advice.goal, kind=other)
     if advice.recommended is None and advise(record, goal).recommended is None:
         return ""  # no goal has an answer: the findings say what to do
-    return f"batchadvisor advise --goal {other} {shlex.quote(str(folder))}"
+    asked = _asked(record, advice, ("margin", "tolerance"))
+    return f"batchadvisor advise --goal {other} {asked}{_quoted(folder)}"
 
 
 def try_command(record: RunRecord, advice: Advice, folder: Path) -> str:
@@ -165,9 +172,9 @@ def _start(record: RunRecord, typed: list[str]) -> list[str]:
     return [*run, OPTION, ranks] if one_host else run
 
 
-def report_command(folder: Path) -> str:
-    """The command that writes the run as one file for others."""
-    return f"batchadvisor report {shlex.quote(str(folder))} -o report.html"
+def report_command(record: RunRecord, advice: Advice, folder: Path) -> str:
+    """The command that writes the answer as one file for others."""
+    return f"batchadvisor report {_asked(record, advice)}{_quoted(folder)} -o report.html"
 
 
 def answer_json(record: RunRecord, advice: Advice, folder: Path) -> str:

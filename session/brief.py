@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,8 @@ MOST_BYTES = 2000
 """The JSON is no longer."""
 TEXT = 240
 """A text has no more characters."""
+SHORTER = (120, 60)
+"""Nor so many where the JSON would be too long: of long paths, or of letters of several bytes."""
 CONTEXTS = (3, 1)
 """Lines around a change in the diff; fewer where it would be too long."""
 
@@ -74,11 +77,37 @@ def _with_diff(answer: Brief, record: RunRecord, advice: Advice) -> Brief:
             reason = str(none)
             break
         whole = msgspec.structs.replace(answer, diff=diff)
-        if len(msgspec.json.encode(whole)) <= MOST_BYTES:
+        if _fits(whole):
             return whole
+    unavailable = {**answer.unavailable, "diff": _short(reason)}
+    return _within(msgspec.structs.replace(answer, unavailable=unavailable))
+
+
+def _within(answer: Brief) -> Brief:
+    """The answer with shorter words, and then without the next command, where it is too long."""
+    short = answer
+    for limit in SHORTER:
+        if _fits(short):
+            return short
+        short = msgspec.structs.replace(
+            answer,
+            answer=clean(answer.answer, limit=limit),
+            why=clean(answer.why, limit=limit),
+            change=clean(answer.change, limit=limit),
+            unavailable={
+                field: clean(why, limit=limit) for field, why in answer.unavailable.items()
+            },
+        )
+    if _fits(short):
+        return short
+    reason = f"too long for this answer: batchadvisor show {shlex.quote(answer.record)} has it"
     return msgspec.structs.replace(
-        answer, unavailable={**answer.unavailable, "diff": _short(reason)}
+        short, next="", unavailable={**short.unavailable, "next": reason}
     )
+
+
+def _fits(answer: Brief) -> bool:
+    return len(msgspec.json.encode(answer)) <= MOST_BYTES
 
 
 def _ratio(advice: Advice, size: int | None, own: int | None) -> Spread | str:

@@ -48,7 +48,7 @@ def default_range(pipeline: Pipeline) -> tuple[int, int, int]:
     step = max(step, wanted // 64 * 64)
     multiple = pipeline.model.multiple_of
     step = -(-step // multiple) * multiple
-    return max(multiple, low // multiple * multiple), high, step
+    return max(multiple, low // multiple * multiple), max(high, 2 * multiple), step
 
 
 def explain(name: str) -> Explained:

@@ -18,6 +18,7 @@ from ...records import (
     Tail,
 )
 from ..tails.layouts import layout_of
+from ..tails.pipeline import sampler_of
 from ..tails.sweeps import is_clean, nearest_clean, row_of, sweep, why_none_clean
 from .multiples import ANY, Multiples
 
@@ -141,23 +142,32 @@ def unknown_reason(discovery: Discovery, batch_size: int) -> str:
 def plan_command(discovery: Discovery, batch_size: int, loss: Loss = "mean") -> str:
     """The command line that plans what could not be known, with all that was seen."""
     pipeline = pipeline_of(discovery, batch_size, loss)
-    model = pipeline.model
-    samples = discovery.primary.num_samples
+    model, samples = pipeline.model, pipeline.num_samples
     words = [f"--samples {'N' if samples is None else samples}"]
     words.append(f"--batch-size {pipeline.batch_size}")
-    if pipeline.num_ranks > 1:
-        words.append(f"--setup {pipeline.setup} --ranks {pipeline.num_ranks}")
+    if pipeline.num_ranks > 1 or pipeline.setup != "dataloader":
+        words.append(f"--setup {pipeline.setup}")
+    words += [f"--ranks {pipeline.num_ranks}"] if pipeline.num_ranks > 1 else []
+    usual = sampler_of(msgspec.structs.replace(pipeline, sampler=None))
+    words += [f"--sampler {pipeline.sampler}"] if pipeline.sampler not in (None, usual) else []
+    words += ["--sampler-drop-last"] if pipeline.sampler_drop_last else []
     words += ["--iterable"] if pipeline.iterable else []
     words += [f"--workers {pipeline.num_workers}"] if pipeline.num_workers else []
     words += ["--drop-last"] if pipeline.drop_last else []
+    words += [] if pipeline.even_batches else ["--uneven-batches"]
     words += ["--split-batches"] if pipeline.split_batches else []
-    if pipeline.setup == "accelerate" and pipeline.dispatch_batches is False:
-        words.append("--no-dispatch-batches")
+    if pipeline.dispatch_batches is not None:
+        words.append(f"--{'' if pipeline.dispatch_batches else 'no-'}dispatch-batches")
     if pipeline.micro_batches > 1:
         words.append(f"--accumulate {pipeline.micro_batches}")
     if model.batch_norm:
         values = model.batch_norm_values
         words.append("--batch-norm" if values is None else f"--batch-norm-values {values}")
+    for kind, count, values in (
+        ("group", model.group_norm, model.group_norm_values),
+        ("instance", model.instance_norm, model.instance_norm_values),
+    ):
+        words += [f"--{kind}-norm-values {values}"] if count and values else []
     words += ["--sync-batch-norm"] if model.sync_batch_norm else []
     words += [] if loss == "mean" else [f"--loss {loss}"]
     return f"batchadvisor tails {' '.join(words)}"

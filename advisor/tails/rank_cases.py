@@ -30,9 +30,14 @@ def _duplicates(pipeline: Pipeline, layout: Layout) -> int:
 def _say_duplicates(pipeline: Pipeline, layout: Layout) -> Said:
     samples = pipeline.num_samples or 0
     share = layout.duplicates / samples if samples else 0.0
+    drawn, counts = f"{of_all(layout.duplicates, pipeline)} are drawn again", "them twice"
+    if layout.duplicates > samples:
+        whole = counted(samples)
+        drawn = f"{format_count(layout.duplicates)} draws repeat the {whole} of the data set"
+        counts = "each draw"
     return say(
-        f"{of_all(layout.duplicates, pipeline)} are drawn again so that all ranks have equal "
-        f"steps ({share:.1%} more work; metrics count them twice)",
+        f"{drawn} so that all ranks have equal steps ({share:.1%} more work; metrics count "
+        f"{counts})",
         Evidence(metric="share of repeated samples", value=share, threshold=HARMFUL_SHARE),
     )
 

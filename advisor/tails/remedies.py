@@ -329,13 +329,21 @@ SCALE = Snippet(
     "weigh each sample alike; exact for SGD with and without momentum, not for Adam",
     "loss = loss * len(target) / {size}  # before backward()",
 )
+SCALE_SLICED = Snippet(
+    SCALE.title, "loss = loss * len(target) * world_size / {step}  # before backward()"
+)
+"""DDP divides by the ranks, and a usual step has `{step}` samples over all of them."""
 
 
 def _scale(pipeline: Pipeline) -> Changed:
     """`loss * L / B` gives a sample the weight that it has under a summed loss."""
     own = pipeline.setup not in (*KERAS, "trainer")
     if pipeline.model.optimizer in SGD and own and pipeline.stage == "train":
-        yield SCALE, _model(pipeline, loss="sum")
+        name = SCALE_SLICED if pipeline.rank_batch_sizes else SCALE
+        if pipeline.split_batches:  # the loader's size is that of all ranks, the loss of one
+            size = pipeline.batch_size // pipeline.num_ranks
+            name = Snippet(SCALE.title, SCALE.code.replace("{size}", str(size)))
+        yield name, _model(pipeline, loss="sum")
 
 
 WEIGH = Snippet(
@@ -671,8 +679,8 @@ ACCUMULATION_LIGHTNING = Snippet(
     "rescale the gradients of an epoch's last, shorter accumulation",
     (
         "def on_before_optimizer_step(self, optimizer):  # of the LightningModule\n"
-        "    left = self.trainer.num_training_batches % {micro}\n"
-        "    if left and self.trainer.is_last_batch:\n"
+        "    left = (self.trainer.fit_loop.epoch_loop.batch_idx + 1) % {micro}\n"
+        "    if left:  # only the last step of an epoch has fewer\n"
         "        for parameter in self.parameters():\n"
         "            if parameter.grad is not None:\n"
         "                parameter.grad.mul_({micro} / left)"

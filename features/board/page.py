@@ -14,11 +14,16 @@ from ...reports.builder.sizes.rows import size_rows
 from ...reports.chart import Chart
 from ...reports.report import Column, Row, Table
 from ...reports.tab import ComparePage
-from ...reports.words.wording import clean, measured
+from ...reports.words.wording import beside_value, clean, measured
 from ...units import format_bytes, rate_name
 from .records import Shown
 
 Run = tuple[str, RunRecord, Advice]
+NO_RUN = {
+    "traces": "these are traces, not a run",
+    "devices": "it is a run on several devices, each of which is in the list by itself",
+}
+"""Why an entry without a record is not compared, by its kind."""
 
 
 def compare_shown(shown: Sequence[Shown]) -> ComparePage:
@@ -29,7 +34,7 @@ def compare_shown(shown: Sequence[Shown]) -> ComparePage:
         if entry.record is not None and entry.advice is not None
     ]
     unread = [
-        f"{entry.entry.name} is left out: {entry.problem or 'these are traces, not a run'}"
+        f"{entry.entry.name} is left out: {entry.problem or NO_RUN[entry.entry.kind]}"
         for entry in shown
         if entry.record is None
     ]
@@ -50,7 +55,7 @@ def compare_page(runs: Sequence[Run], unread: Sequence[str] = ()) -> ComparePage
 
 def _headline(runs: Sequence[Run]) -> str:
     """The fastest run at the recommended sizes, and like for like, if the intervals can tell."""
-    if len({record.script.path for _, record, _ in runs}) > 1:
+    if len(_scripts(runs)) > 1:
         return "Not comparable: different scripts; a sample of one is not a sample of another"
     chosen = [
         (advice.recommended, clean(name))
@@ -84,6 +89,13 @@ def _headline(runs: Sequence[Run]) -> str:
         if len({speed[2] for speed in speeds}) == 1
         else f"{text}; {_like_for_like(runs, of_tokens)}"
     )
+
+
+def _scripts(runs: Sequence[Run]) -> set[str]:
+    """Different scripts, by path; one with the same text is the same wherever it was."""
+    paths: dict[str, str] = {}
+    scripts = [record.script for _, record, _ in runs]
+    return {paths.setdefault(script.digest or script.path, script.path) for script in scripts}
 
 
 def _apart(best: Spread, second: Spread) -> bool:
@@ -126,7 +138,7 @@ def _like_for_like(runs: Sequence[Run], of_tokens: bool) -> str:
 def _notes(runs: Sequence[Run]) -> tuple[str, ...]:
     """Notes on differences beside the intended one."""
     kinds: dict[str, set[str]] = {
-        "scripts": {record.script.path for _, record, _ in runs},
+        "scripts": _scripts(runs),
         "devices": {device_name(record) for _, record, _ in runs},
         "versions of torch": {
             record.versions.torch for _, record, _ in runs if record.versions is not None
@@ -151,9 +163,9 @@ def _table(runs: Sequence[Run]) -> Table:
         cells = (
             clean(name),
             "none" if choice is None else str(choice.batch_size),
-            "-" if rate is None else " ".join(measured(rate)),
-            *(() if size is None else ("-" if same is None else " ".join(measured(same)),)),
-            "-" if step is None else " ".join(measured(step, 1e3)),
+            "-" if rate is None else beside_value(*measured(rate)),
+            *(() if size is None else ("-" if same is None else beside_value(*measured(same)),)),
+            "-" if step is None else beside_value(*measured(step, 1e3)),
             "-" if peak is None else format_bytes(peak),
             advice.verdict.limit if choice is not None else "-",
             advice.sureness,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
-from math import ceil, exp, log
+from math import ceil, exp, inf, log
 from pathlib import Path
 from statistics import median
 
@@ -71,7 +71,11 @@ def taken(before: Sequence[Run], after: Sequence[Run]) -> Taken:
 
 
 def _began_s(record: RunRecord) -> float:
-    return datetime.fromisoformat(record.started_at).timestamp()
+    """Where a record does not say when, the run took no turn with any other."""
+    try:
+        return datetime.fromisoformat(record.started_at).timestamp()
+    except ValueError:
+        return -inf
 
 
 def known_sizes(record: RunRecord, *, timed: bool) -> set[int]:

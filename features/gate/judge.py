@@ -97,8 +97,13 @@ def _result(measure: Measure, condition: Condition | None, values: Values) -> Re
         ratio=ratio,
         has_interval=values.has_interval,
         outcome=outcome,
-        enough_rounds=values.enough_rounds(limit) if outcome == "cannot tell" else None,
+        enough_rounds=_enough_rounds(measure, values, limit) if outcome == "cannot tell" else None,
     )
+
+
+def _enough_rounds(measure: Measure, values: Values, limit: float) -> int | None:
+    """No round narrows what peaks leave open: it holds all of them, and what is no difference."""
+    return None if measure == "peak_memory" else values.enough_rounds(limit)
 
 
 def _verdict(

@@ -52,7 +52,8 @@ class Result(Record, frozen=True, kw_only=True):
             and from run to run; `num_samples` are rounds, of the peak runs.
         has_interval: whether there are rounds enough for it; else the ends of `ratio` say nothing.
         enough_rounds: that should tell, if further ones vary as those at hand do; `None` where
-            they tell already, and where even a hundred should not.
+            they tell already, where even a hundred should not, and of the peak, which no round
+            makes clearer.
     """
 
     measure: Measure

@@ -32,12 +32,14 @@ class Side(NamedTuple):
     Attributes:
         name: what tells it from the other.
         batch_size: `None` where it is not known.
+        micro_batches: that many batches make a step.
     """
 
     name: str
     batch_size: int | None
     profile: Profile
     window: Window
+    micro_batches: int = 1
 
 
 class _Times(NamedTuple):
@@ -58,7 +60,7 @@ def of_sizes(rows: Sequence[SizeRow], advice: Advice) -> tuple[LongTable, ...]:
     and before it the script's own size and the recommended one, where these are two.
     """
     sides = [
-        Side(f"batch size {row.batch_size}", row.batch_size, row.profile, window_of(row))
+        _side(f"batch size {row.batch_size}", row, row.profile)
         for row in rows
         if row.profile is not None and is_listed(row.profile) and row.profile.num_steps
     ]
@@ -85,12 +87,7 @@ def of_runs(
     for name, own in zip(names, rows, strict=True):
         sides.append(
             {
-                row.batch_size: Side(
-                    f"{name}, batch size {row.batch_size}",
-                    row.batch_size,
-                    row.profile,
-                    window_of(row),
-                )
+                row.batch_size: _side(f"{name}, batch size {row.batch_size}", row, row.profile)
                 for row in own
                 if row.profile is not None and is_listed(row.profile) and row.profile.num_steps
             }
@@ -108,6 +105,10 @@ def of_runs(
     if wanted[0] != wanted[1] and wanted[0] in first and wanted[1] in second:
         pairs.append((first[wanted[0]], second[wanted[1]]))
     return tuple(table for pair in pairs for table in tables(*pair))
+
+
+def _side(name: str, row: SizeRow, profile: Profile) -> Side:
+    return Side(name, row.batch_size, profile, window_of(row), row.trial.micro_batches or 1)
 
 
 def tables(before: Side, after: Side) -> tuple[LongTable, ...]:
@@ -199,7 +200,8 @@ def _table(
         Part("calls", "per step", False, [_calls(old, new) for _, old, new, _ in shown]),
     ]  # fmt: skip
     where = "Self time on the CPU" if on_cpu else "GPU time"
-    notes = _notes((first, second), _of_the_batch(ratio), len(found), what)
+    bounds = any(old is None or new is None for _, old, new, _ in shown)
+    notes = _notes((first, second), _of_the_batch(ratio), len(found), what, bounds=bounds)
     return table_of(f"{where} by {what}: {before.name} → {after.name}", parts, notes)
 
 
@@ -211,7 +213,14 @@ def _title(side: Side, short: str) -> str:
     return clean(side.name) if len(side.name) < SHORT_NAME else short
 
 
-def _notes(both: tuple[_Times, _Times], batch: str, number: int, what: str) -> list[str]:
+def _notes(
+    both: tuple[_Times, _Times], batch: str, number: int, what: str, *, bounds: bool
+) -> list[str]:
+    """What is to know of a table.
+
+    Args:
+        bounds: whether a name is listed of one side alone.
+    """
     notes = []
     first, second = both
     if first.whole_s and second.whole_s:
@@ -222,7 +231,7 @@ def _notes(both: tuple[_Times, _Times], batch: str, number: int, what: str) -> l
         )
     if number > MAX_ROWS:
         notes.append(f"The {MAX_ROWS} largest changes of {number}.")
-    if any(math.isfinite(side.unlisted_s) and side.unlisted_s > 0 for side in both):
+    if bounds and any(math.isfinite(side.unlisted_s) and side.unlisted_s > 0 for side in both):
         notes.append(
             f"below, over: the {what} is not among those that the record lists of one side, where "
             "it took less than the shortest of them."
@@ -235,10 +244,12 @@ def _of_the_batch(ratio: float | None) -> str:
 
 
 def _ratio_of_sizes(before: Side, after: Side) -> float | None:
-    """How many times the batch is larger; `None` where it is the same or not known."""
-    if not before.batch_size or not after.batch_size or before.batch_size == after.batch_size:
+    """How many times the samples of a step are more; `None` where as many, or not known."""
+    if not before.batch_size or not after.batch_size:
         return None
-    return after.batch_size / before.batch_size
+    first = before.batch_size * before.micro_batches
+    second = after.batch_size * after.micro_batches
+    return None if first == second else second / first
 
 
 def _change(old: _Pair | None, new: _Pair | None, first: _Times, second: _Times) -> Cell:

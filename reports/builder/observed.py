@@ -7,7 +7,7 @@ from ...units import format_bytes, format_seconds
 from ..blocks import Document, Facts
 from ..report import Fact
 from ..report import Finding as Problem
-from ..words.wording import clean, measured, measured_seconds, percent, plural
+from ..words.wording import beside_value, clean, measured, measured_seconds, percent, plural
 from .sections.held_memory import held_sentence
 
 SHOWN_SEVERITIES = ("error", "warning")
@@ -112,8 +112,7 @@ def _of_size(trial: Trial | None, count: int) -> list[str]:
     if trial is None:
         return parts
     if trial.samples_per_s is not None:
-        rate, half = measured(trial.samples_per_s)
-        parts.append(f"{rate} {half} samples/s")
+        parts.append(f"{beside_value(*measured(trial.samples_per_s))} samples/s")
     if trial.tail is not None:
         how = "ran" if trial.tail.outcome == "ok" else "failed"
         parts.append(f"a last batch of {trial.tail.num_samples} {how}")
@@ -149,7 +148,7 @@ def _tokens(trial: Trial | None) -> str:
         return ""
     rate, unit = tokens.per_s, tokens.unit
     kind = f"real {unit}" if tokens.real_per_s is not None else unit
-    parts = [] if rate is None else [f"{' '.join(measured(rate)).rstrip()} {kind}/s"]
+    parts = [] if rate is None else [f"{beside_value(*measured(rate))} {kind}/s"]
     if tokens.padding_share is not None:
         parts.append(f"{percent(100 * tokens.padding_share)}% padding ({tokens.evidence})")
     else:

@@ -8,7 +8,7 @@ from ...records import Advice, RankTrial, RunRecord, Scaling, Trial
 from ...units import GIB, format_bytes
 from ..chart import BATCH, Chart, Mark, Series, rounded, short
 from ..report import Column, Row, Table
-from ..words.wording import clean, measured, percent
+from ..words.wording import beside_value, clean, measured, percent
 
 MOST_POINTS = 64
 """Devices up to which the law is drawn."""
@@ -64,7 +64,7 @@ def rank_table(record: RunRecord, advice: Advice) -> Table | None:
             clean(rank.host),
             clean(f"{rank.device} {rank.device_name}"),
             format_bytes(rank.capacity_bytes),
-            " ".join(measured(own_trial.step_s, 1e3))
+            beside_value(*measured(own_trial.step_s, 1e3))
             if own_trial is not None and own_trial.step_s
             else "-",
             format_bytes(own_trial.peak_bytes)

@@ -130,7 +130,7 @@ def build_report(
             (spoken(fault.outcome), fault.detail + (f" (log: {fault.log})" if fault.log else ""))
             for fault in record.faults
         ),
-        estimates=_facts(estimate_rows(advice)),
+        estimates=_facts(estimate_rows(record, advice)),
         files=_facts(
             (file.action, f"{file.path} (or another program did)" if file.listed else file.path)
             for file in record.files

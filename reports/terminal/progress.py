@@ -15,7 +15,7 @@ from rich.text import Text
 from ...records import START_SHARE, Purpose, Trial, TrialRequest
 from ...units import format_bytes, format_seconds
 from ..words.outcomes import OUTCOMES
-from ..words.wording import clean, measured
+from ..words.wording import beside_value, clean, measured
 
 REFRESH_PERIOD_S = 0.25
 """Seconds between two redraws, at least; `update` only stores."""
@@ -268,14 +268,12 @@ def trial_line(trial: Trial) -> str:
         sizes = ", ".join(map(str, trial.turns.sizes))
         parts = [f"{WORDS[trial.purpose]} {sizes} in turn, {len(trial.turns.step_s)} rounds"]
     if trial.step_s is not None:
-        value, half = measured(trial.step_s, 1e3)
-        parts.append(f"{value} {half} ms")
+        parts.append(f"{beside_value(*measured(trial.step_s, 1e3))} ms")
     if trial.samples_per_s is not None:
-        value, half = measured(trial.samples_per_s)
-        parts.append(f"{value} {half} samples/s")
+        parts.append(f"{beside_value(*measured(trial.samples_per_s))} samples/s")
     tokens = trial.tokens
     if tokens is not None and tokens.real_per_s is not None and not tokens.inferred:
-        parts.append(f"{' '.join(measured(tokens.real_per_s))} real {tokens.unit}/s")
+        parts.append(f"{beside_value(*measured(tokens.real_per_s))} real {tokens.unit}/s")
     if trial.memory is not None:
         parts.append(f"peak {format_bytes(trial.memory.peak_bytes)}")
     if trial.ran:

@@ -1,5 +1,7 @@
 """The arithmetic of the last batch, against a real DataLoader, and what hangs on the loss."""
 
+import shlex
+
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
@@ -8,6 +10,7 @@ from batchadvisor.advisor.measured.epoch_end import (
     last_batch,
     own_samples,
     pipeline_of,
+    plan_command,
     tail_of,
     unknown_reason,
 )
@@ -21,9 +24,11 @@ from batchadvisor.advisor.tails.sweeps import (
     nearest_clean,
     sweep,
 )
-from batchadvisor.records import NormLayers, Pipeline, RunRecord, TailCheck
+from batchadvisor.cli import cli
+from batchadvisor.records import NormLayers, Pipeline, RunRecord, TailCheck, TailReport
 from batchadvisor.records.checks import LossCheck
 from batchadvisor.reports.builder.sections.tail import tail_texts
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
@@ -333,3 +338,35 @@ def test_asked_only_where_the_answer_hangs_on_it(num_samples, changes, wanted):
     assert bool(advise(with_loss(None, num_samples, **changes)).loss_question) is wanted
     script = discovery_of(64, loader=loader_of(num_samples, **changes))
     assert wanted is (has_harmful_tail(script, 64) != has_harmful_tail(script, 64, "sum"))
+
+
+RANKS = {"dataset_samples": 6409, "sampler": "DistributedSampler"}
+
+
+@pytest.mark.parametrize(
+    ("loader", "facts"),
+    [
+        ({}, {}),
+        ({"num_samples": 1603, **RANKS}, {"num_ranks": 4}),  # one rank's part of the data
+        ({"num_samples": 1602, "sampler_drop_last": True, **RANKS}, {"num_ranks": 4}),
+        ({"dataset_samples": 6409}, {"num_ranks": 4}),  # every rank draws all of it
+        ({"dataset_samples": 6409, "even_batches": False}, {"num_ranks": 4}),
+        ({"dataset_samples": 6409, "even_batches": True, "split_batches": True}, {"num_ranks": 2}),
+        (
+            {"dataset_samples": 6409, "even_batches": True, "dispatch_batches": True},
+            {"num_ranks": 4},
+        ),
+        ({}, {"num_replicas": 4}),
+        ({}, {"norm_layers": NormLayers(group_norm=2, group_norm_values=1)}),
+    ],
+)
+def test_the_command_that_plans_it_again_is_of_the_same_pipeline(loader, facts):
+    script = discovery_of(64, loader=loader_of(**{"num_samples": 6409, **loader}), **facts)
+    pipeline = pipeline_of(script, 64)
+    words = shlex.split(plan_command(script, 64))
+    done = CliRunner().invoke(cli, [*words[1:], "--json"])
+    assert done.exit_code == 0, done.output
+    again = msgspec.json.decode(done.output, type=TailReport)
+    report = report_of(pipeline)
+    assert again.layout == report.layout
+    assert {each.id for each in again.findings} == {each.id for each in report.findings}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from batchadvisor.features.board import html as board
 from batchadvisor.features.board.html.pages import show_traces
-from batchadvisor.features.board.page import compare_page
-from batchadvisor.features.board.records import Entry
+from batchadvisor.features.board.page import compare_page, compare_shown
+from batchadvisor.features.board.records import Entry, Shown
 from batchadvisor.records import Counters, IdleShares, Profile
 from batchadvisor.reports.blocks import Document, Section
 from batchadvisor.reports.builder.summary import Measured, summary
@@ -180,6 +180,27 @@ class TestCompare:
         assert page.headline.startswith(headline)
         assert [note.partition(":")[0] for note in page.notes] == notes
         assert len(page.table.rows) == 2
+
+    def test_a_script_of_the_same_text_is_the_same_wherever_it_was(self):
+        moved = replace(self.GPU, script=replace(self.GPU.script, path="moved.py", digest="d"))
+        kept = replace(self.GPU, script=replace(self.GPU.script, digest="d"))
+        page = compare_page([("a", kept, self.ADVICE), ("b", moved, self.ADVICE)])
+        assert page.headline.startswith("Cannot tell whether a or b")
+        assert not page.notes
+
+    def test_an_entry_without_a_record_is_called_what_it_is(self):
+        entries = [replace(ENTRY, name=kind, kind=kind) for kind in ("traces", "devices")]
+        traces_left, devices_left = compare_shown([Shown(entry=each) for each in entries]).unread
+        assert traces_left.endswith("these are traces, not a run")
+        assert "a run on several devices" in devices_left
+
+    def test_a_range_beside_a_value_stands_in_parentheses(self):
+        skewed = replace(self.ADVICE.recommended.samples_per_s, low=3000.0, high=9000.0)
+        wide = replace(self.ADVICE, recommended=replace(self.ADVICE.recommended,
+                                                        samples_per_s=skewed))  # fmt: skip
+        assert skewed.is_skewed
+        (row,) = compare_page([("a", self.GPU, wide)]).table.rows
+        assert row.cells[2].endswith(" (3000–9000)")  # noqa: RUF001  a range
 
 
 class TestKernels:

@@ -112,8 +112,18 @@ def page_validate():
     return model.validated
 
 
+class Stream(torch.utils.data.IterableDataset):
+    """Ones, without a length."""
+
+    def __iter__(self):
+        return iter(torch.ones(24)[:, None])
+
+
 def page_accumulate():
-    """Gradients of 6 batches, accumulated over 4, with the hook of the page's code."""
+    """Gradients of 6 batches, accumulated over 4, with the hook of the page's code.
+
+    Of a data set, then of a stream.
+    """
     names = {}
     exec(os.environ["PAGE_ACCUMULATE"], names)
 
@@ -122,10 +132,13 @@ def page_accumulate():
             names["on_before_optimizer_step"](self, optimizer)
             super().on_before_optimizer_step(optimizer)
 
-    model = Hooked()
-    trainer = trainer_of(devices=1, strategy="auto", accumulate_grad_batches=4)
-    trainer.fit(model, loader(24, ones=True))
-    return model.gradients
+    seen = []
+    for batches in (loader(24, ones=True), DataLoader(Stream(), 4)):
+        model = Hooked()
+        trainer = trainer_of(devices=1, strategy="auto", accumulate_grad_batches=4)
+        trainer.fit(model, batches)
+        seen.append(model.gradients)
+    return seen
 
 
 CASES = {

@@ -143,6 +143,7 @@ class TestPeaks:
     def test_one_run_of_each_side_tells(self, after, outcome):
         gate = judge([run("a", 0)], [run("b", 100_000, peak=after)], [LARGER])
         assert only(gate).outcome == outcome
+        assert only(gate).enough_rounds is None  # more of the same leave open what one does
 
     def test_runs_that_differ_widen_the_interval(self):
         before = [run("a", 0), run("b", 50, peak=1.1)]
@@ -157,6 +158,11 @@ class TestRounds:
         before = [run("a", 0), run("b", 3 * step)]
         after = [run("c", step), run("d", 2 * step)]
         assert taken(before, after).rounds == ((0, 0), (1, 1))
+
+    def test_a_run_that_does_not_say_when_it_began_is_in_none(self):
+        before, after = in_turn([(1.0, 1.0)] * 2)
+        before = [changed(each, started_at="") for each in before]
+        assert taken(before, after).rounds == ()
 
     def test_a_pause_ends_one(self):
         before, after = [run("a", 0)], [run("b", LASTS_S + 121)]

@@ -107,6 +107,23 @@ GROWN = {
 }  # fmt: skip
 
 
+def test_a_step_of_more_and_smaller_batches_has_no_more_samples():
+    """Under --keep-effective-batch four batches of 16 make the step of one of 64."""
+    four, one = side(16, BEFORE)._replace(micro_batches=4), side(64, AFTER)
+    (table,) = growth.tables(four, one)
+    assert "grows" not in {column.title for column in table.columns}
+    assert not any("the samples" in note for note in table.notes)
+    (table,) = growth.tables(four, one._replace(micro_batches=2))
+    assert any("x2 the samples" in note for note in table.notes)
+
+
+def test_bounds_are_explained_only_where_there_are_some():
+    """Both sides list the same names, and neither all that it has."""
+    both = (side(8, BEFORE, num_kernels=70), side(16, BEFORE, num_kernels=70))
+    (table,) = growth.tables(*both)
+    assert not any(note.startswith("below, over") for note in table.notes)
+
+
 @pytest.mark.parametrize(
     ("name", "found"),
     [

@@ -8,7 +8,7 @@ from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.measured.thresholds import BUDGET_SPENT
 from batchadvisor.cli.common import wrote
 from batchadvisor.records import Distribution, FileTouched, Goal, RankInfo, ScriptInfo
-from batchadvisor.session.answer import discovery_text, next_command
+from batchadvisor.session.answer import discovery_text, next_command, report_command
 
 from ..on_paper import discovery_of, failure_of, loader_of, record_of, trial_of
 
@@ -82,6 +82,21 @@ def test_no_command_goes_on_with_a_live_function():
         [trial_of(8, 0.1, peak=1e9)], state="interrupted", command=("batchadvisor.probe", "step")
     )
     assert following(record) == "batchadvisor advise --goal memory out"
+
+
+def test_what_was_asked_for_stays_in_the_next_commands():
+    """Another margin is another largest size: the next command and the report are of the same."""
+    record = record_of(
+        [trial_of(8, 0.1, peak=1e9), trial_of(32, 0.2, peak=2e9)], command=("batchadvisor.probe",)
+    )
+    asked = msgspec.structs.replace(record.goal, margin=0.2, tolerance=0.1)
+    options = "--memory-margin 0.2 --tolerance 0.1"
+    assert following(record, asked) == f"batchadvisor advise --goal memory {options} out"
+    said = report_command(record, advise(record, asked), Path("out"))
+    assert said == f"batchadvisor report {options} out -o report.html"
+    assert report_command(record, advise(record), Path("out")) == (
+        "batchadvisor report out -o report.html"
+    )
 
 
 def test_a_search_that_the_budget_ended_goes_on_with_a_larger_one():

@@ -204,6 +204,37 @@ class TestDiff:
         assert "longer than the 2000 bytes" in self.brief(script).unavailable["diff"]
 
 
+def interrupted(*words):
+    record, advice = samples.interrupted()
+    script = msgspec.structs.replace(record.script, arguments=words)
+    command = ("batchadvisor", "run", record.script.path, *words)
+    return msgspec.structs.replace(record, script=script, command=command), advice
+
+
+class TestLength:
+    """Whatever is long: what a program acts on stays whole, or is left out with a reason."""
+
+    def test_letters_of_several_bytes(self):
+        record, advice = interrupted()
+        advice = msgspec.structs.replace(advice, reason="节" * 600, change="节" * 600)
+        text = brief_json(record, advice, Path("runs") / "节")
+        holds(text)
+        assert "--resume" in msgspec.json.decode(text)["next"]
+
+    def test_a_long_command_stays_whole_as_far_as_it_fits(self):
+        record, advice = interrupted(*[f"--option{at}=value" for at in range(70)])
+        brief = msgspec.json.decode(brief_json(record, advice, Path("runs")))
+        assert brief["next"].endswith("--option69=value")
+
+    def test_a_longer_one_is_left_out(self):
+        record, advice = interrupted(*[f"--option{at}=value" for at in range(200)])
+        text = brief_json(record, advice, Path("runs"))
+        holds(text)
+        brief = msgspec.json.decode(text)
+        assert brief["next"] == ""
+        assert "batchadvisor show runs/record.json" in brief["unavailable"]["next"]
+
+
 class TestCommand:
     def advise(self, *words):
         return CliRunner().invoke(cli, ["advise", *words])

@@ -48,6 +48,10 @@ class TestPlan:
                 "--samples 9 --batch-size 3 --ranks 2 --setup accelerate --split-batches",
                 ["is not known: this setup does not train", "batch_size = 2  # a multiple of 2"],
             ),
+            (  # never more samples than there are
+                "--samples 1 --batch-size 4 --ranks 2 --setup accelerate",
+                ["7 draws repeat the 1 sample of the data set so that"],
+            ),
         ],
     )
     def test_text(self, words, said):
@@ -100,6 +104,18 @@ class TestSweep:
 
     def test_without_a_range(self):
         assert "by batch size" in typed("--samples", 1000, "--batch-size", 64, "--sweep")
+
+    def test_multiples_that_are_larger_than_the_usual_sizes(self):
+        text = typed("--samples", 8000, "--sweep", "--multiple-of", 1000, "--all")
+        assert [line.split()[0] for line in text.splitlines()[3:5]] == ["1000", "2000"]
+
+    @pytest.mark.parametrize(("ranks", "sizes"), [(4, ("--range", "50:56")), (3, ())])
+    def test_ranks_that_do_not_share_every_size(self, ranks, sizes):
+        """The range may begin anywhere: which of its sizes are possible is what is asked."""
+        text = typed("--samples", 240, "--ranks", ranks, "--global", "--sweep", *sizes)
+        found = [line.split()[0] for line in text.splitlines() if line.endswith("clean")]
+        assert found
+        assert all(int(size) % ranks == 0 for size in found)
 
 
 class TestExplain:

@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+from types import SimpleNamespace
 
 import batchadvisor
 import msgspec
@@ -159,6 +160,48 @@ def test_group_norm_fits_any_number_of_channels(channels):
     exec(code, names)
     values = torch.randn(1 if channels > 1 else 2, channels, 1, 1)
     assert names["norm"](values).shape == values.shape
+
+
+@pytest.mark.parametrize(("batch", "gradient"), [(15, 1.0), (16, 4.0)])
+def test_lightning_rescales_a_stream(batch, gradient):
+    """Of a stream Lightning knows no number of batches: it is infinite there."""
+    report = planned(1020, 60, "lightning", iterable=True, micro_batches=4)
+    names = {}
+    exec(snippets("accumulation.tail", report)[0], names)
+    weight = torch.nn.Parameter(torch.ones(1))
+    weight.grad = torch.ones(1)
+    loop = SimpleNamespace(epoch_loop=SimpleNamespace(batch_idx=batch))
+    module = SimpleNamespace(
+        trainer=SimpleNamespace(fit_loop=loop, num_training_batches=math.inf, is_last_batch=True),
+        parameters=lambda: iter([weight]),
+    )
+    names["on_before_optimizer_step"](module, None)
+    assert weight.grad.item() == gradient
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"batch_size": 64},
+        {"batch_size": 16, "num_ranks": 4, "setup": "ddp"},
+        {"batch_size": 64, "num_ranks": 4, "setup": "ddp", "batch_is": "global"},
+        {"batch_size": 64, "num_ranks": 2, "setup": "ddp", "rank_batch_sizes": (48, 16)},
+        {"batch_size": 80, "num_ranks": 3, "setup": "ddp", "rank_batch_sizes": (40, 24, 16)},
+        {
+            "batch_size": 64, "num_ranks": 4, "setup": "accelerate", "split_batches": True,
+            "even_batches": False,
+        },
+    ],
+)  # fmt: skip
+def test_a_scaled_loss_weighs_each_sample_alike(facts):
+    """In every step, whatever the ranks have: 1 over the samples of a full one, after DDP."""
+    report = planned(num_samples=1100, model=ModelFacts(optimizer="SGD"), **facts)
+    layout, ranks = report.layout, report.pipeline.num_ranks
+    code = next(each for each in snippets("loader.short", report) if each.startswith("loss = "))
+    for own in filter(None, (*layout.full, *layout.last)):
+        names = {"loss": 1.0 / own, "target": range(own), "world_size": ranks}
+        exec(code, names)
+        assert names["loss"] / ranks == pytest.approx(1 / layout.full_samples)
 
 
 class Numbers(IterableDataset):

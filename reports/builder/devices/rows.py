@@ -9,7 +9,7 @@ from ....errors import INTERRUPTED_BY
 from ....records import Advice, DeviceRun, DevicesRecord, RunRecord
 from ....units import format_bytes
 from ...report import Finding
-from ...words.wording import clean, measured
+from ...words.wording import beside_value, clean, measured
 
 Answers = Mapping[str, tuple[RunRecord, Advice]]
 """Record and advice by device."""
@@ -25,11 +25,11 @@ def device_row(run: DeviceRun, answer: tuple[RunRecord, Advice] | None) -> tuple
     advice = answer[1]
     choice = advice.recommended
     assert choice is not None
-    rate = "-" if choice.samples_per_s is None else " ".join(measured(choice.samples_per_s))
-    step = "-" if choice.step_s is None else " ".join(measured(choice.step_s, 1e3))
+    rate = "-" if choice.samples_per_s is None else beside_value(*measured(choice.samples_per_s))
+    step = "-" if choice.step_s is None else beside_value(*measured(choice.step_s, 1e3))
     if run.twin_of is not None:  # its own speed at that size; the rest is the twin's
         own = run.check.samples_per_s if run.check is not None else None
-        rate, step = "-" if own is None else " ".join(measured(own)), "-"
+        rate, step = "-" if own is None else beside_value(*measured(own)), "-"
     peak = "-" if choice.peak_bytes is None else format_bytes(choice.peak_bytes)
     sure = advice.sureness if run.twin_of is None else f"as {run.twin_of}"
     return (run.device, str(choice.batch_size), rate, step, peak, advice.verdict.limit, sure)

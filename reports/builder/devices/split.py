@@ -8,7 +8,7 @@ from ....records import SplitOption, SplitPlan, SplitShare
 from ....units import format_seconds
 from ...report import Column, Row, SplitBar, SplitGroup, SplitSection, Table
 from ...words.split_snippet import snippet
-from ...words.wording import clean, measured, pad_digits, plural
+from ...words.wording import beside_value, clean, measured, pad_digits, plural
 
 SHARES = ("device", "batch", "predicted ms", "measured ms", "weight", "at most")
 OPTIONS = ("division (estimates)", "batch", "step ms", "samples/s", "of the plan")
@@ -81,7 +81,7 @@ def sentences(plan: SplitPlan) -> list[str]:
 
 def share_row(share: SplitShare) -> tuple[str, ...]:
     """The cells of a device below `SHARES`."""
-    ran = "-" if share.step_s is None else " ".join(measured(share.step_s, 1e3))
+    ran = "-" if share.step_s is None else beside_value(*measured(share.step_s, 1e3))
     sources = {"ran": "ran", "memory law": "estimate", "twin": f"as {share.twin_of}"}
     return (
         share.device,

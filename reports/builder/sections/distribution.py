@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....records import Advice, RunRecord, Scaling, Spread
 from ....units import format_seconds
 from ...report import Row
-from ...words.wording import measured
+from ...words.wording import beside_value, measured
 
 SHOWN = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of devices that are listed, beside those that were measured."""
@@ -64,8 +64,7 @@ def _costs(scaling: Scaling) -> list[tuple[str, str]]:
 
 
 def _ms(spread: Spread) -> str:
-    value, half = measured(spread, 1e3)
-    return f"{value} {half} ms"
+    return f"{beside_value(*measured(spread, 1e3))} ms"
 
 
 def epochs_unknown(scaling: Scaling) -> str:
@@ -81,8 +80,7 @@ def epoch_rows(scaling: Scaling) -> tuple[Row, ...]:
         if point.world_size not in SHOWN and point.confidence != "measured":
             continue
         epoch = "?" if point.epoch_s is None else _seconds(point.epoch_s)
-        value, half = measured(point.speedup)
-        speed = "x1" if point.world_size == 1 else f"x{value} {half}"
+        speed = "x1" if point.world_size == 1 else f"x{beside_value(*measured(point.speedup))}"
         basis = "from measured steps" if point.confidence == "measured" else "estimate"
         rows.append(Row(cells=(str(point.world_size), epoch, speed, basis)))
     return tuple(rows)

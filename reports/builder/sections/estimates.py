@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....records import Advice
+from ....records import Advice, RunRecord
 from ....units import format_bytes, format_seconds
 from ...words.laws import law_text, line_text
 from ...words.wording import plural
@@ -11,21 +11,23 @@ FIXED_SHARE = 0.02
 """A fixed cost per step below this share of the step is not worth a line."""
 
 
-def estimate_rows(advice: Advice) -> list[tuple[str, str]]:
+def estimate_rows(record: RunRecord, advice: Advice) -> list[tuple[str, str]]:
     """Label and text of each law."""
     rows = [
-        ("largest that fits", _memory_law(advice)),
+        ("largest that fits", _memory_law(record, advice)),
         ("predicted memory", _prior_law(advice)),
         ("step time", _time_law(advice)),
     ]
     return [(label, text) for label, text in rows if text]
 
 
-def _memory_law(advice: Advice) -> str:
+def _memory_law(record: RunRecord, advice: Advice) -> str:
     law = advice.memory_law
     if law is not None:
+        size = law.largest_estimate
+        ran = any(trial.ran and trial.batch_size == size for trial in record.trials)
         return (
-            f"about {law.largest_estimate} (estimate, did not run); peak memory = "
+            f"about {size} (estimate, {'and it ran' if ran else 'did not run'}); peak memory = "
             f"{line_text(law.fixed_bytes, law.slope_bytes)}, "
             f"{_fit(law.sizes, law.residual)}"
         )
