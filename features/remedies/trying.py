@@ -476,10 +476,10 @@ class Trying:
         return self._judged(what, settings, measured)
 
     def _makes_room(self, tried: TriedRemedy) -> bool:
-        """Whether memory bounds the size, and less of it is taken now."""
+        """Whether memory bounds the size, and less of it is taken now, by numbers that train."""
         known, usual, peak = self._known, tried.usual_bytes, tried.peak_bytes
         assert known is not None
-        if not known.memory_limits or usual is None or peak is None:
+        if not known.memory_limits or usual is None or peak is None or not tried.numbers.finite:
             return False
         return peak < MAKES_ROOM * usual
 
@@ -672,10 +672,11 @@ class Trying:
                 begins_late=late,
                 drops=self._known.used.drops and late,
             )
+        other = "the order changes which samples meet" if settings.order else ""
         if size is not None:
-            numbers = NumbersChecked(reason="the batches have another size")
-        if settings.order:
-            numbers = NumbersChecked(reason="the order changes which samples meet")
+            other = "the batches have another size"
+        if other and numbers.finite:  # a loss that is no number needs no batch to compare it with
+            numbers = NumbersChecked(reason=other)
         outcome, reason = said(turns, self._wander), ""
         num_rounds = len(rates_of(turns))
         if outcome == "cannot tell" and 0 < num_rounds < ROUNDS_TO_CLAIM:
