@@ -14,8 +14,9 @@ from ...advisor.explain.device_findings import FAULTS_SHARE, KEEPING
 from ...advisor.measured.page_faults import KEEPS_MEMORY
 from ...records import Limit, SourceLine
 from ...units import format_seconds
+from .edits import LOADERS, in_line, loader_arguments, optimizer_arguments
 from .records import Ceiling
-from .settings import LOADER_FIELDS, POOL_BATCHES, Settings, UsedAlready
+from .settings import POOL_BATCHES, Settings, UsedAlready
 
 Group = Literal["input", "precision", "host", "memory"]
 
@@ -330,17 +331,10 @@ def _better_in_use(known: Known) -> str:
 
 
 def _loader_code(known: Known, settings: Settings) -> tuple[str, ...]:
-    words = [f"{name}={value}" for name in LOADER_FIELDS
-             if (value := getattr(settings, name)) is not None]  # fmt: skip
-    line = known.used.lines.get("loader", "")
-    added = ", ".join(words)
-    if (
-        line.endswith(")")
-        and line.count("(") == line.count(")")
-        and not any(f"{name}=" in line for name in LOADER_FIELDS)
-    ):
-        return (f"{line[:-1]}, {added})",)
-    return (f"DataLoader(..., {added})",)
+    arguments = loader_arguments(settings)
+    line = in_line(known.used.lines.get("loader", ""), LOADERS, arguments)
+    added = ", ".join(f"{name}={value}" for name, value in arguments.items())
+    return (line or f"DataLoader(..., {added})",)
 
 
 def _autocast_code(known: Known, settings: Settings) -> tuple[str, ...]:
@@ -360,18 +354,20 @@ def _autocast_code(known: Known, settings: Settings) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _compile_code(_: Known, settings: Settings) -> tuple[str, ...]:
+def _compile_code(known: Known, settings: Settings) -> tuple[str, ...]:
     mode = "" if settings.compile == "default" else f'mode="{settings.compile}"'
-    return (f"model.compile({mode})  # once, before the loop",)
+    modules = known.used.modules
+    each = f", and so each of {', '.join(modules)}" if len(modules) > 1 else ""
+    return (f"model.compile({mode})  # once, before the loop{each}",)
 
 
 def _optimizer_code(known: Known, settings: Settings) -> tuple[str, ...]:
-    line, added = known.used.lines.get("optimizer", ""), f"{settings.optimizer}=True"
-    whole = line.endswith(")") and line.count("(") == line.count(")")
-    if whole and "fused" not in line and "foreach" not in line:
-        return (f"{line[:-1]}, {added})",)
-    names = " or ".join(f"torch.optim.{name}" for name in known.used.optimizer_classes)
-    return (f"{names or 'the optimizer'}(..., {added})",)
+    used, line = known.used, ""
+    if used.num_optimizer_places == 1:
+        arguments = optimizer_arguments(settings)
+        line = in_line(used.lines.get("optimizer", ""), used.optimizer_classes, arguments)
+    names = " or ".join(f"torch.optim.{name}" for name in used.optimizer_classes)
+    return (line or f"{names or 'the optimizer'}(..., {settings.optimizer}=True)",)
 
 
 def _threads_code(_: Known, settings: Settings) -> tuple[str, ...]:

@@ -161,7 +161,12 @@ class TestTogether:
         # Else the options are named.
         ("", "DataLoader(..., num_workers="),
         ("loader = DataLoader(", "DataLoader(..., num_workers="),
-        ("DataLoader(data, num_workers=n)", "DataLoader(..., num_workers="),
+        ("loader = create_loader(data)", "DataLoader(..., num_workers="),
+        ("DataLoader(data, **options)", "DataLoader(..., num_workers="),
+        # The call may stand within another, end with a comma, or give the options already.
+        ("ahead = Ahead(DataLoader(data))", "ahead = Ahead(DataLoader(data, num_workers="),
+        ("return DataLoader(data, 8,)  # (few)", "return DataLoader(data, 8, num_workers="),
+        ("DataLoader(data, num_workers=n)", "DataLoader(data, num_workers=1, persistent_w"),
     ],
 )
 def test_the_line_is_written_anew_where_it_is_whole(line, said):
@@ -169,6 +174,18 @@ def test_the_line_is_written_anew_where_it_is_whole(line, said):
     (first, *_) = candidates(of, ("workers",))
     (code,) = first.remedy.code(of, first.settings)
     assert code.startswith(said)
+
+
+@pytest.mark.parametrize("places", [1, 2])
+def test_the_line_of_one_optimizer_does_not_stand_for_several(places):
+    of = known(lines={"optimizer": "o = SGD(p, foreach=True)"}, num_optimizer_places=places)
+    (first,) = candidates(of, ("fused",))
+    code = (
+        "o = SGD(p, foreach=None, fused=True)"
+        if places == 1
+        else "torch.optim.SGD(..., fused=True)"
+    )
+    assert first.remedy.code(of, first.settings) == (code,)
 
 
 def test_a_scaler_comes_with_fp16():

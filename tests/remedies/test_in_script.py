@@ -17,7 +17,7 @@ from batchadvisor.features.remedies.in_script import (
     used,
 )
 from batchadvisor.features.remedies.in_script.constructions import with_loader_options
-from batchadvisor.features.remedies.settings import Drain, Settings
+from batchadvisor.features.remedies.settings import Drain, Joining, Settings
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
@@ -75,6 +75,16 @@ class TestOptimizers:
     def test_what_an_optimizer_uses_is_seen(self, options, kind):
         optimizer = torch.optim.AdamW(nn.Linear(2, 2).parameters(), **options)
         assert used.implementation_of(optimizer) == kind
+
+    def test_lines_that_make_optimizers_are_counted_once_each(self, monkeypatch):
+        monkeypatch.setattr(torch.optim.Optimizer, "__init__", torch.optim.Optimizer.__init__)
+        made = constructions.Constructions(Joining(settings=Settings(), place=None, ordinal=0))
+        made._on_optimizers()
+        layers = [nn.Linear(2, 2) for _ in range(2)]
+        kept = [torch.optim.SGD(layer.parameters()) for layer in layers]
+        assert len(made.optimizer_places) == 1
+        kept.append(torch.optim.Adam(layers[0].parameters()))
+        assert len(made.optimizer_places) == 2
 
 
 class TestScaler:

@@ -27,7 +27,7 @@ class Constructions:
 
     Attributes:
         optimizers: in the order in which they were made, held weakly.
-        optimizer_place: of the first.
+        optimizer_places: where they were made, each line once.
     """
 
     def __init__(self, joining: Joining) -> None:
@@ -36,7 +36,7 @@ class Constructions:
         self._num_loaders = 0
         self._loader: weakref.ref[DataLoader[Any]] | None = None
         self.optimizers: list[weakref.ref[Optimizer]] = []
-        self.optimizer_place: SourceLine | None = None
+        self.optimizer_places: list[SourceLine] = []
         self.loader_place: SourceLine | None = None
 
     @property
@@ -82,7 +82,9 @@ class Constructions:
             native(optimizer, *args, **kwargs)
             if os.getpid() == pid:
                 self.optimizers.append(weakref.ref(optimizer))
-                self.optimizer_place = self.optimizer_place or user_call_site()
+                place = user_call_site()
+                if place is not None and place not in self.optimizer_places:
+                    self.optimizer_places.append(place)
 
         kind.__init__ = optimizer_init
         if self._settings.optimizer:
