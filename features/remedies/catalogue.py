@@ -387,7 +387,7 @@ def _order_code(_: Known, settings: Settings) -> tuple[str, ...]:
     )
 
 
-CHANNELS_LAST = "channels_last"
+CHANNELS_LAST, PERSISTENT = "channels_last", "persistent"
 LAYOUT = ("model = model.to(memory_format=torch.channels_last)  # once",)
 LAYOUT_BY_HAND = (
     "for weight in model.parameters():  # once",
@@ -408,7 +408,7 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
         code=_loader_code,
     ),
     Remedy(
-        name="persistent",
+        name=PERSISTENT,
         group="input",
         excludes="workers",
         in_use=lambda k: "persistent_workers=True" if k.used.persistent_workers else "",
@@ -661,7 +661,7 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
 """All of them. `--try` takes their names."""
 
 PLAUSIBLE: dict[Limit, tuple[str, ...]] = {
-    "input": ("workers", "persistent", "prefetch"),
+    "input": ("workers", PERSISTENT, "prefetch"),
     "host": ("compile", "fused", "foreach"),
     "synchronisation": ("compile", "pin"),
     "copies": ("pin",),
@@ -694,10 +694,13 @@ def candidates(known: Known, names: Sequence[str]) -> list[Candidate]:
 def together(gained: Sequence[tuple[Candidate, float]]) -> tuple[Candidate, ...]:
     """The two that gained most and do not exclude each other; fewer where there are not two.
 
+    Workers that persist gain at the start of an epoch, which no window of a comparison shows.
+
     Args:
         gained: those that surely gained, with their factor.
     """
-    best = sorted(gained, key=lambda each: -each[1])
+    shown = [each for each in gained if each[0].remedy.name != PERSISTENT]
+    best = sorted(shown, key=lambda each: -each[1])
     for place, (first, _) in enumerate(best):
         for second, _ in best[place + 1 :]:
             if first.remedy.excludes != second.remedy.excludes:

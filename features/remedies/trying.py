@@ -38,6 +38,7 @@ from .catalogue import (
     EVERY_REMEDY,
     LEAST_GAIN,
     NO_BOUND,
+    PERSISTENT,
     REMEDY_NAMES,
     Candidate,
     Known,
@@ -255,7 +256,7 @@ class Trying:
         gained: list[tuple[Candidate, float]] = []
         while waiting:
             candidate = waiting.pop(0)
-            if candidate.remedy.name == "persistent":
+            if candidate.remedy.name == PERSISTENT:
                 tried = self._started_anew(candidate)
             else:
                 tried = self._one((candidate,), num_left=len(waiting) + 1)
@@ -317,7 +318,7 @@ class Trying:
         """What the loader gives alone, where that matters to a remedy that was asked for."""
         assert self._known is not None
         share = self._known.input_share
-        of_workers = {"workers", "persistent", ALL} & set(self._names)
+        of_workers = {"workers", PERSISTENT, ALL} & set(self._names)
         waits = share is None or share >= INPUT_MATTERS
         restarts = bool(used.num_workers) and not used.persistent_workers
         if not of_workers or not (waits or restarts):

@@ -140,6 +140,14 @@ class TestTogether:
         assert together([(amp, 1.4), (fp16, 1.5)]) == (fp16,)
         assert together([]) == ()
 
+    def test_workers_that_persist_are_in_no_window(self):
+        """The gain of the two would be that of the other alone."""
+        starts = Ceiling(num_workers=2, starts_s=(1.0,) * 3, persistent_s=(0.1,) * 3)
+        epoch = {"samples_per_s": 100.0, "samples_per_epoch": 100}
+        of = known(num_workers=2, ceilings=(starts,), **epoch)
+        kept, amp = (candidates(of, (name,))[0] for name in ("persistent", "amp"))
+        assert together([(kept, 1.8), (amp, 1.1)]) == (amp,)
+
     def test_both_settings_are_in_force(self):
         both = Settings(autocast="bfloat16").and_(
             Settings(threads=2, variables=(("OMP_NUM_THREADS", "2"),))
