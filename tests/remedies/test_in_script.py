@@ -18,6 +18,7 @@ from batchadvisor.features.remedies.in_script import (
 )
 from batchadvisor.features.remedies.in_script.constructions import with_loader_options
 from batchadvisor.features.remedies.settings import Drain, Joining, Settings
+from batchadvisor.records import SourceLine
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
@@ -40,6 +41,24 @@ class TestLoaderOptions:
         given = self.made(Settings(num_workers=0), DATA, num_workers=2, persistent_workers=True)
         assert "persistent_workers" not in given
         DataLoader(**given)
+
+
+class TestLoaders:
+    """A function of the script makes them all, so that they share a line."""
+
+    @pytest.mark.parametrize(("steered", "gone", "found"), [(0, (), 0), (1, (), 1), (0, (0,), 2)])
+    def test_the_one_that_is_steered_is_looked_at(self, monkeypatch, steered, gone, found):
+        monkeypatch.setattr(DataLoader, "__init__", DataLoader.__init__)
+        place = SourceLine(file="train.py", line=3)
+        monkeypatch.setattr(constructions, "user_call_site", lambda: place)
+        made = constructions.Constructions(
+            Joining(settings=Settings(), place=place, ordinal=steered)
+        )
+        made._on_loaders()
+        loaders = {number: DataLoader(DATA) for number in range(3)}
+        for number in gone:
+            del loaders[number]
+        assert made.loader is loaders[found]
 
 
 class TestCheckpointing:

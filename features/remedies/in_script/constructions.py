@@ -34,15 +34,22 @@ class Constructions:
         self._settings = joining.settings
         self._place, self._ordinal = joining.place, joining.ordinal
         self._num_loaders = 0
-        self._loader: weakref.ref[DataLoader[Any]] | None = None
+        self._loaders: dict[int, weakref.ref[DataLoader[Any]]] = {}
         self.optimizers: list[weakref.ref[Optimizer]] = []
         self.optimizer_places: list[SourceLine] = []
         self.loader_place: SourceLine | None = None
 
     @property
     def loader(self) -> DataLoader[Any] | None:
-        """The loader that is steered, while it lives."""
-        return None if self._loader is None else self._loader()
+        """The loader that is steered; where it is gone, the last that its line made.
+
+        One line may make several: a function that the loaders of training and of validation
+        come from.
+        """
+        made = {
+            number: there for number, ref in self._loaders.items() if (there := ref()) is not None
+        }
+        return made.get(self._ordinal, next(reversed(made.values()), None))
 
     def install(self) -> None:
         """Puts the hooks around those of the core, which then see what was really made."""
@@ -69,7 +76,7 @@ class Constructions:
                 args = ()
             native(loader, *args, **kwargs)
             if wanted:
-                self._loader, self.loader_place = weakref.ref(loader), place
+                self._loaders[ordinal], self.loader_place = weakref.ref(loader), place
 
         kind.__init__ = loader_init
 
