@@ -201,6 +201,8 @@ class Trying:
         """Whether few long steps matter to what is compared, so that medians would hide it."""
         self._restarts = Restarts()
         self._pools: list[Process] = []
+        self._larger_peaks: dict[int, int] = {}
+        """Bytes at larger sizes that ran with the remedy that made room."""
 
     def all_of_them(self) -> Remedies:
         """Tries one after the other."""
@@ -508,6 +510,9 @@ class Trying:
         if until_s - time.monotonic() < self._comparison_s:
             raise Refused(NO_TIME)
         self._display.note(f"trying larger sizes with {candidate.words}")
+        self._larger_peaks = {}
+        if not self._has_room(self._room_bytes()):
+            self._end_usual()  # what it holds would refuse sizes that fit
         process = self._process(settings)
         try:
             sizes = self._fastest_larger(process, peak_bytes, until_s)
@@ -559,13 +564,17 @@ class Trying:
         multiples = Measurements.of(self._record).multiples
 
         def timed(size: int) -> Trial:
-            return process.timed(
+            trial = process.timed(
                 size,
                 window_s=WINDOW_S,
                 num_warmup=1,
                 deadline_s=until_s - time.monotonic(),
                 until_s=until_s + STEP_END_S,
             )
+            peak = None if trial.memory is None else trial.memory.peak_bytes
+            if peak is not None:
+                self._larger_peaks[size] = peak
+            return trial
 
         return fastest_larger(
             timed,
@@ -602,7 +611,7 @@ class Trying:
         """Windows of both sides, in turn where there is room for two processes."""
         if anew:
             self._end_usual()
-        if not self._has_room():
+        if not self._has_room(self._larger_peaks.get(size)):
             return self._one_after_the_other(process, until_s, size)
         usual = self._living_usual()
         process.start(until_s)
@@ -632,16 +641,18 @@ class Trying:
             self._end_usual()
             each = process if side == WITH_REMEDY else self._process(Settings())
             ends_s = time.monotonic() + third_s
-            each.start(ends_s)
-            each.ask(Begin(), dict[str, Any], ends_s)
             at = size if side == WITH_REMEDY else self._size
-            self._warm(each, ends_s, at)
-            for _ in range(ROUNDS_TO_CLAIM):
-                turns.append(Turn(side, each.number, None, self._window(each, at)))
-                if time.monotonic() > ends_s:
-                    break
-            kept[side] = each.ask(Watched(), Kept, ends_s + 10)
-            self._end(each)
+            try:
+                each.start(ends_s)
+                each.ask(Begin(), dict[str, Any], ends_s)
+                self._warm(each, ends_s, at)
+                for _ in range(ROUNDS_TO_CLAIM):
+                    turns.append(Turn(side, each.number, None, self._window(each, at)))
+                    if time.monotonic() > ends_s:
+                        break
+                kept[side] = each.ask(Watched(), Kept, ends_s + 10)
+            finally:
+                self._end(each)  # nothing else has room beside it
         return _Measured(turns, kept.get(AS_IT_IS), kept.get(WITH_REMEDY))
 
     def _judged(
@@ -801,9 +812,14 @@ class Trying:
 
     def _living_usual(self) -> Process:
         if self._usual is None:
-            self._usual = self._process(Settings())
-            self._usual.start(self._end_s)
-            self._usual.ask(Begin(), dict[str, Any], self._end_s)
+            usual = self._process(Settings())
+            try:
+                usual.start(self._end_s)
+                usual.ask(Begin(), dict[str, Any], self._end_s)
+            except (Refused, TimeOver):
+                self._end(usual)  # or the next comparison would take it for one that stands still
+                raise
+            self._usual = usual
         return self._usual
 
     def _end_usual(self) -> None:
@@ -824,18 +840,24 @@ class Trying:
         if self._store is not None:
             self._store.close()
 
-    def _has_room(self) -> bool:
-        """Whether two processes fit into the memory side by side."""
+    def _has_room(self, needed_bytes: float | None = None) -> bool:
+        """Whether a second process fits into the memory beside the script as it is.
+
+        Args:
+            needed_bytes: of the second; `None` where it takes about as much as the first.
+        """
         known, device = self._known, self._record.device
         assert known is not None
         share = known.peak_share
         if share is None or device is None:
             return True
+        peak = share * device.capacity_bytes
+        needed = ROOM_FOR_TWO * peak if needed_bytes is None else needed_bytes
         if device.kind == "cpu":
             available = host.available_bytes()
-            peak = share * device.capacity_bytes
-            return available is None or available[0] >= ROOM_FOR_TWO * peak
-        return (1 + ROOM_FOR_TWO) * share <= 1
+            mine = 0.0 if self._usual is not None else peak  # else it is taken already
+            return available is None or available[0] >= mine + needed
+        return peak + needed <= device.capacity_bytes
 
     # time ------------------------------------------------------------------------------------
 
