@@ -250,6 +250,11 @@ def _no_loader(known: Known) -> str:
     return "" if known.used.loader_place or known.ceilings else "no DataLoader was seen"
 
 
+def _no_workers(known: Known) -> str:
+    repeat = next((each.reason for each in known.ceilings if each.repeats), "")
+    return _no_loader(known) or ("" if _worker_variants(known) else repeat)
+
+
 def _without_faults(known: Known) -> str:
     if not known.on_cpu:
         return "a GPU trains"
@@ -268,7 +273,9 @@ def _worker_variants(known: Known) -> Sequence[Settings]:
     Of numbers that give the loader alone the same within a tenth, the smallest.
     """
     rates = {each.num_workers: each.samples_per_s or 0.0 for each in known.ceilings}
-    numbers = [n for n in worker_numbers(known.used.cores_at_start) if n != known.used.num_workers]
+    left_out = {each.num_workers for each in known.ceilings if each.repeats}
+    left_out.add(known.used.num_workers)
+    numbers = [n for n in worker_numbers(known.used.cores_at_start) if n not in left_out]
     useful: list[int] = []
     for number in numbers:
         if (
@@ -400,7 +407,7 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
         group="input",
         excludes="workers",
         in_use=never,
-        refused=_no_loader,
+        refused=_no_workers,
         variants=_worker_variants,
         bound=of_workers,
         words=lambda s: f"{s.num_workers} data worker" + "s" * (s.num_workers != 1),

@@ -155,7 +155,9 @@ def ceilings_text(remedies: Remedies) -> list[str]:
         return []
     known.sort(key=lambda each: each.num_workers)
     said = ", ".join(f"{each.samples_per_s:,.0f} with {each.num_workers}" for each in known)
-    return [f"The loader alone gives, in samples/s by its number of workers: {said}."]
+    notes = [f"The loader alone gives, in samples/s by its number of workers: {said}."]
+    again = [each for each in remedies.ceilings if each.repeats]
+    return notes + [f"More data workers were not tried: {each.reason}." for each in again[:1]]
 
 
 def message_of(tried: TriedRemedy, *, confirmed: bool) -> str:

@@ -132,6 +132,19 @@ class TestOrder:
         assert candidates(known(limit=limit), (ALL,))[0].remedy.name == first
 
 
+class TestStreams:
+    """Whose workers each give all samples."""
+
+    def test_one_worker_is_left(self):
+        reads = (*ceilings(100.0, 200.0), Ceiling(num_workers=2, reason="all", repeats=True))
+        facts = {"input_share": 0.9, "samples_per_s": 50.0, "ceilings": reads}
+        of = known(**facts)
+        assert [each.settings.num_workers for each in tried(of, "workers")] == [1]
+        of = known(num_workers=1, **facts)
+        assert candidates(of, ("workers",)) == []
+        assert named("workers").refused(of) == "all"
+
+
 class TestTogether:
     def test_the_best_two_that_do_not_exclude_each_other(self):
         of = known()

@@ -21,7 +21,7 @@ from batchadvisor.features.remedies.settings import Drain, Joining, Settings
 from batchadvisor.records import SourceLine
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_worker_info
 
 DATA = TensorDataset(torch.arange(40.0).reshape(20, 2))
 
@@ -41,6 +41,18 @@ class TestLoaderOptions:
         given = self.made(Settings(num_workers=0), DATA, num_workers=2, persistent_workers=True)
         assert "persistent_workers" not in given
         DataLoader(**given)
+
+
+class Stream(IterableDataset):
+    """Numbers in order; its workers may have a part each."""
+
+    def __init__(self, num, share):
+        self.num, self.share = num, share
+
+    def __iter__(self):
+        worker = get_worker_info() if self.share else None
+        first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        return iter(torch.arange(float(self.num)).reshape(-1, 1)[first::step])
 
 
 class TestLoaders:
@@ -262,6 +274,17 @@ class TestDrained:
         (found,) = drained.drained(DataLoader(Broken(*DATA.tensors)), asked)
         assert found.samples_per_s is None
         assert found.reason == "RuntimeError: no sample"
+
+    @pytest.mark.parametrize(
+        ("share", "batches", "again"), [(False, 3, True), (True, 3, False), (False, 1, False)]
+    )
+    def test_a_stream_that_its_workers_do_not_share_out_gains_nothing_by_more(
+        self, share, batches, again
+    ):
+        """Each sample would come as often as there are workers; one may give them all."""
+        asked = Drain(num_workers=(0, 1, 2), batch_size=4, limit_s=0.01)
+        found = drained.drained(DataLoader(Stream(4 * batches, share), batch_size=2), asked)
+        assert [each.repeats for each in found] == [False, False, again]
 
     def test_hooks_are_back_after_it(self):
         before = DataLoader.__init__
