@@ -14,7 +14,7 @@ from ...advisor.explain.device_findings import FAULTS_SHARE, KEEPING
 from ...advisor.measured.page_faults import KEEPS_MEMORY
 from ...records import Limit, SourceLine
 from ...units import format_seconds
-from .edits import LOADERS, in_line, loader_arguments, optimizer_arguments
+from .edits import LOADERS, in_line, is_forward, loader_arguments, optimizer_arguments
 from .records import Ceiling
 from .settings import POOL_BATCHES, Settings, UsedAlready
 
@@ -348,7 +348,7 @@ def _autocast_code(known: Known, settings: Settings) -> tuple[str, ...]:
     kind = known.used.device
     lines = [f'with torch.autocast("{kind}", dtype=torch.{settings.autocast}):']
     call = known.used.lines.get("call", "")
-    lines.append(f"    {call or 'output = model(batch)'}  # and the loss")
+    lines.append(f"    {call if is_forward(call) else 'output = model(batch)'}  # and the loss")
     if settings.autocast == "float16":
         return (
             f'scaler = torch.amp.GradScaler("{kind}")  # once',

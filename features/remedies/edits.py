@@ -261,11 +261,25 @@ def around_forward(
     if source.lines[_end(inside[-1]) - 1][inside[-1].end_col_offset :].strip().startswith(b";"):
         raise apart
     with_line = f"{indent}with {words}:{source.newline}"
+    more = "\t" if indent.startswith("\t") else "    "  # Python takes no mixture
     return [
-        _put(source, begin + number, 0, "    " if number else f"{with_line}    ")
+        _put(source, begin + number, 0, more if number else f"{with_line}{more}")
         for number, line in enumerate(lines)
         if line.strip()
     ]
+
+
+def is_forward(line: str) -> bool:
+    """Whether a line is a whole statement, without a backward pass: it may stand under autocast.
+
+    >>> is_forward("out = model(x)"), is_forward("out = model("), is_forward("f(x).backward()")
+    (True, False, False)
+    """
+    try:
+        block = ast.parse(line).body
+    except (SyntaxError, ValueError):
+        return False
+    return len(block) == 1 and not _calls_backward(block[0])
 
 
 def before_loop(forward: SourceLine | None, mode: str) -> list[Edit]:

@@ -20,7 +20,7 @@ from ...probes.devices import host
 from ...probes.process.interrupts import cause_of, held_back
 from ...probes.process.worker_listener import TimeOver
 from ...records import Spread, Trial
-from ...reports.words.wording import plural
+from ...reports.words.wording import pad_digits, plural
 from ...session.change_diff import NoDiffError, diff_of, edits_of_size
 from ...session.display import Display
 from ...session.recording.record_writer import RecordWriter
@@ -400,8 +400,9 @@ class Trying:
         rate = num * self._size / least_s
         return (
             f"{wanted} samples do not fit at once; {num} batches of {self._size} with one update "
-            f"take at least {format_seconds(least_s)}, at most {rate:.3g} samples/s: computed "
-            f"from the steps that were timed at {self._size}, not run; divide the loss by {num}, "
+            f"take at least {format_seconds(least_s)}, at most {pad_digits(rate, 0.03)} samples/s: "
+            f"computed from the steps that were timed at {self._size}, not run; divide the loss by "
+            f"{num}, "
             "and call step() and zero_grad() after the last of them"
         )
 

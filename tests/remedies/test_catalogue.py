@@ -1,5 +1,6 @@
 """What may be tried of a script, in which order, and what its bound excludes."""
 
+import ast
 from math import inf
 
 import msgspec
@@ -207,6 +208,15 @@ def test_the_line_of_one_optimizer_does_not_stand_for_several(places):
         else "torch.optim.SGD(..., fused=True)"
     )
     assert first.remedy.code(of, first.settings) == (code,)
+
+
+@pytest.mark.parametrize("line", ["out = model(", "model(x).mean().backward()", "return model(x)"])
+def test_what_stands_under_autocast_is_a_forward_pass(line):
+    of = known(lines={"call": line})
+    (first,) = candidates(of, ("amp",))
+    text = "\n".join(first.remedy.code(of, first.settings))
+    ast.parse(text)
+    assert "backward" not in text
 
 
 def test_a_scaler_comes_with_fp16():

@@ -144,6 +144,11 @@ def test_lines_for_torch_stand_behind_its_import():
     assert changed == late.replace("sys\n", "sys\ntorch.set_num_threads(1)\n")
 
 
+def test_tabs_stay_tabs():
+    changed = after(AUTOCAST, TRAIN.replace("    ", "\t"))
+    assert UNDER_AUTOCAST.replace("    ", "\t") in changed
+
+
 def test_an_optimizer_is_told_one_implementation():
     """torch refuses two."""
     text = TRAIN.replace("lr=0.1", "lr=0.1, foreach=True")

@@ -1,5 +1,7 @@
 """What is said of windows and numbers that were measured, on trials of paper."""
 
+from types import SimpleNamespace
+
 import pytest
 from batchadvisor.advisor.measured.speeds import OF_A_CPU
 from batchadvisor.features.remedies.catalogue import Known, candidates
@@ -52,3 +54,13 @@ def test_a_remedy_whose_numbers_do_not_train_makes_no_room(trying):
     assert trying._makes_room(TriedRemedy(outcome="slower", **of))
     bad = NumbersChecked(finite=False)
     assert not trying._makes_room(TriedRemedy(outcome="wrong numbers", numbers=bad, **of))
+
+
+def test_a_rate_is_written_as_a_number(trying):
+    """16 samples in 1 ms are 16,000 a second, and no 1.6e+04."""
+    refused = SimpleNamespace(outcome="out_of_memory", batch_size=64, step_s=None)
+    ran = SimpleNamespace(outcome="ok", batch_size=16, step_s=SimpleNamespace(median=0.001))
+    discovery = SimpleNamespace(native_batch_size=16)
+    record = SimpleNamespace(trials=[ran, refused], discovery=discovery)
+    trying.__dict__ |= {"_record": record, "_size": 16}
+    assert "at most 16000 samples/s" in trying._accumulates(A_SCRIPT)
