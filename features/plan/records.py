@@ -57,6 +57,7 @@ class PlanShare(Record, frozen=True, kw_only=True):
         first_rank: ranks from this one on, `num_gpus` of them.
         batch_size: samples a step of one GPU, over all its micro-batches.
         micro_batches: as equal as they can be.
+        multiple_of: what each micro-batch is a multiple of.
         predicted_step_s: without synchronisation; an estimate.
         gradient_weight: of the mean over all samples of this rank; see `SplitShare`.
     """
@@ -68,6 +69,7 @@ class PlanShare(Record, frozen=True, kw_only=True):
     micro_batches: int
     predicted_step_s: float
     gradient_weight: float
+    multiple_of: int = 1
 
 
 class PlanOption(Record, frozen=True, kw_only=True):

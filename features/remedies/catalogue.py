@@ -14,8 +14,9 @@ from ...advisor.explain.device_findings import FAULTS_SHARE, KEEPING
 from ...advisor.measured.page_faults import KEEPS_MEMORY
 from ...records import Limit, SourceLine
 from ...units import format_seconds
+from .edits import LOADERS, in_line, is_forward, loader_arguments, optimizer_arguments
 from .records import Ceiling
-from .settings import LOADER_FIELDS, POOL_BATCHES, Settings, UsedAlready
+from .settings import POOL_BATCHES, Settings, UsedAlready
 
 Group = Literal["input", "precision", "host", "memory"]
 
@@ -249,6 +250,11 @@ def _no_loader(known: Known) -> str:
     return "" if known.used.loader_place or known.ceilings else "no DataLoader was seen"
 
 
+def _no_workers(known: Known) -> str:
+    repeat = next((each.reason for each in known.ceilings if each.repeats), "")
+    return _no_loader(known) or ("" if _worker_variants(known) else repeat)
+
+
 def _without_faults(known: Known) -> str:
     if not known.on_cpu:
         return "a GPU trains"
@@ -267,7 +273,9 @@ def _worker_variants(known: Known) -> Sequence[Settings]:
     Of numbers that give the loader alone the same within a tenth, the smallest.
     """
     rates = {each.num_workers: each.samples_per_s or 0.0 for each in known.ceilings}
-    numbers = [n for n in worker_numbers(known.used.cores_at_start) if n != known.used.num_workers]
+    left_out = {each.num_workers for each in known.ceilings if each.repeats}
+    left_out.add(known.used.num_workers)
+    numbers = [n for n in worker_numbers(known.used.cores_at_start) if n not in left_out]
     useful: list[int] = []
     for number in numbers:
         if (
@@ -330,24 +338,17 @@ def _better_in_use(known: Known) -> str:
 
 
 def _loader_code(known: Known, settings: Settings) -> tuple[str, ...]:
-    words = [f"{name}={value}" for name in LOADER_FIELDS
-             if (value := getattr(settings, name)) is not None]  # fmt: skip
-    line = known.used.lines.get("loader", "")
-    added = ", ".join(words)
-    if (
-        line.endswith(")")
-        and line.count("(") == line.count(")")
-        and not any(f"{name}=" in line for name in LOADER_FIELDS)
-    ):
-        return (f"{line[:-1]}, {added})",)
-    return (f"DataLoader(..., {added})",)
+    arguments = loader_arguments(settings)
+    line = in_line(known.used.lines.get("loader", ""), LOADERS, arguments)
+    added = ", ".join(f"{name}={value}" for name, value in arguments.items())
+    return (line or f"DataLoader(..., {added})",)
 
 
 def _autocast_code(known: Known, settings: Settings) -> tuple[str, ...]:
     kind = known.used.device
     lines = [f'with torch.autocast("{kind}", dtype=torch.{settings.autocast}):']
     call = known.used.lines.get("call", "")
-    lines.append(f"    {call or 'output = model(batch)'}  # and the loss")
+    lines.append(f"    {call if is_forward(call) else 'output = model(batch)'}  # and the loss")
     if settings.autocast == "float16":
         return (
             f'scaler = torch.amp.GradScaler("{kind}")  # once',
@@ -360,18 +361,20 @@ def _autocast_code(known: Known, settings: Settings) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _compile_code(_: Known, settings: Settings) -> tuple[str, ...]:
+def _compile_code(known: Known, settings: Settings) -> tuple[str, ...]:
     mode = "" if settings.compile == "default" else f'mode="{settings.compile}"'
-    return (f"model.compile({mode})  # once, before the loop",)
+    modules = known.used.modules
+    each = f", and so each of {', '.join(modules)}" if len(modules) > 1 else ""
+    return (f"model.compile({mode})  # once, before the loop{each}",)
 
 
 def _optimizer_code(known: Known, settings: Settings) -> tuple[str, ...]:
-    line, added = known.used.lines.get("optimizer", ""), f"{settings.optimizer}=True"
-    whole = line.endswith(")") and line.count("(") == line.count(")")
-    if whole and "fused" not in line and "foreach" not in line:
-        return (f"{line[:-1]}, {added})",)
-    names = " or ".join(f"torch.optim.{name}" for name in known.used.optimizer_classes)
-    return (f"{names or 'the optimizer'}(..., {added})",)
+    used, line = known.used, ""
+    if used.num_optimizer_places == 1:
+        arguments = optimizer_arguments(settings)
+        line = in_line(used.lines.get("optimizer", ""), used.optimizer_classes, arguments)
+    names = " or ".join(f"torch.optim.{name}" for name in used.optimizer_classes)
+    return (line or f"{names or 'the optimizer'}(..., {settings.optimizer}=True)",)
 
 
 def _threads_code(_: Known, settings: Settings) -> tuple[str, ...]:
@@ -391,7 +394,7 @@ def _order_code(_: Known, settings: Settings) -> tuple[str, ...]:
     )
 
 
-CHANNELS_LAST = "channels_last"
+CHANNELS_LAST, PERSISTENT = "channels_last", "persistent"
 LAYOUT = ("model = model.to(memory_format=torch.channels_last)  # once",)
 LAYOUT_BY_HAND = (
     "for weight in model.parameters():  # once",
@@ -404,7 +407,7 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
         group="input",
         excludes="workers",
         in_use=never,
-        refused=_no_loader,
+        refused=_no_workers,
         variants=_worker_variants,
         bound=of_workers,
         words=lambda s: f"{s.num_workers} data worker" + "s" * (s.num_workers != 1),
@@ -412,7 +415,7 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
         code=_loader_code,
     ),
     Remedy(
-        name="persistent",
+        name=PERSISTENT,
         group="input",
         excludes="workers",
         in_use=lambda k: "persistent_workers=True" if k.used.persistent_workers else "",
@@ -665,7 +668,7 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
 """All of them. `--try` takes their names."""
 
 PLAUSIBLE: dict[Limit, tuple[str, ...]] = {
-    "input": ("workers", "persistent", "prefetch"),
+    "input": ("workers", PERSISTENT, "prefetch"),
     "host": ("compile", "fused", "foreach"),
     "synchronisation": ("compile", "pin"),
     "copies": ("pin",),
@@ -698,10 +701,13 @@ def candidates(known: Known, names: Sequence[str]) -> list[Candidate]:
 def together(gained: Sequence[tuple[Candidate, float]]) -> tuple[Candidate, ...]:
     """The two that gained most and do not exclude each other; fewer where there are not two.
 
+    Workers that persist gain at the start of an epoch, which no window of a comparison shows.
+
     Args:
         gained: those that surely gained, with their factor.
     """
-    best = sorted(gained, key=lambda each: -each[1])
+    shown = [each for each in gained if each[0].remedy.name != PERSISTENT]
+    best = sorted(shown, key=lambda each: -each[1])
     for place, (first, _) in enumerate(best):
         for second, _ in best[place + 1 :]:
             if first.remedy.excludes != second.remedy.excludes:

@@ -121,10 +121,10 @@ def said(turns: Sequence[Turn], wander: Wander) -> Outcome:
         return "cannot tell"
     outcome = outcome_of(sure)
     logs = [log(remedy / usual) for usual, remedy in rates_of(turns)]
+    if 0 < len(logs) < ROUNDS_TO_CLAIM:
+        return "cannot tell"
     if outcome not in ("gain", "slower") or not logs:
         return outcome
-    if len(logs) < ROUNDS_TO_CLAIM:
-        return "cannot tell"
     half = student(len(logs) - 1, SURE) * stdev(logs) / sqrt(len(logs))
     return outcome if abs(fmean(logs)) > half else "cannot tell"
 

@@ -12,10 +12,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...records import SourceLine
-from ...session.change_diff import Edit, NoDiffError
+from ...session.change_diff import Edit, NoDiffError, edited
 from .settings import LOADER_FIELDS, Settings, UsedAlready
 
 LOADERS = ("DataLoader",)
+FIRST_BY_PLACE = 5
+"""Arguments of a loader that may stand without their names: the next one is its workers."""
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""Variables of the environment that torch's own call stands for."""
+Arguments = dict[str, object]
+"""Keyword arguments; those that are `None` are only written where there is another value."""
 SEVERAL_PLACES = {
     "channels_last": "images change their layout where they are made",
     "checkpoint": "blocks are checkpointed in the forward pass of the model",
@@ -39,16 +45,19 @@ def edits_of(settings: Settings, used: UsedAlready, script: str) -> list[Edit]:
             raise NoDiffError(why)
     if settings.autocast == "float16":
         raise NoDiffError("a scaler stands in several places of the loop")
-    if settings.threads is None and settings.variables:
+    in_script = THREAD_VARIABLES if settings.threads is not None else ()
+    if any(name not in in_script for name, _ in settings.variables):
         raise NoDiffError("variables of the environment stand outside the script")
+    if settings.compile and len(used.modules) > 1:
+        raise NoDiffError(f"several modules were compiled: {', '.join(used.modules)}")
+    if settings.optimizer and used.num_optimizer_places > 1:
+        raise NoDiffError("optimizers are made in several places, and all of them were changed")
     edits: list[Edit] = []
-    arguments = {
-        name: value for name in LOADER_FIELDS if (value := getattr(settings, name)) is not None
-    }
-    if arguments:
-        edits += in_call(used.loader_place, LOADERS, arguments)
+    if loader_arguments(settings):
+        edits += in_call(used.loader_place, LOADERS, loader_arguments(settings))
     if settings.optimizer:
-        edits += in_call(used.optimizer_place, used.optimizer_classes, {settings.optimizer: True})
+        arguments = optimizer_arguments(settings)
+        edits += in_call(used.optimizer_place, used.optimizer_classes, arguments)
     if settings.autocast:
         words = f'torch.autocast("{used.device}", dtype=torch.{settings.autocast})'
         edits += around_forward(used.call_place, used.backward_place, words)
@@ -59,6 +68,18 @@ def edits_of(settings: Settings, used: UsedAlready, script: str) -> list[Edit]:
     if lines:
         edits += after_imports(script, lines)
     return edits
+
+
+def loader_arguments(settings: Settings) -> Arguments:
+    """The arguments of a loader with these settings."""
+    values = {name: getattr(settings, name) for name in LOADER_FIELDS}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def optimizer_arguments(settings: Settings) -> Arguments:
+    """The arguments of an optimizer: one implementation, for torch refuses two."""
+    other = "foreach" if settings.optimizer == "fused" else "fused"
+    return {settings.optimizer: True, other: None}
 
 
 def _lines_of(settings: Settings) -> Iterator[str]:
@@ -90,12 +111,15 @@ class _Source(NamedTuple):
 
 def _source(file: str) -> _Source:
     try:
-        data = Path(file).read_bytes()
-        tree = ast.parse(data)
+        path = os.path.abspath(file)  # noqa: PTH100  links stay as the user named them
+        return _source_of(path, Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError) as error:
         raise NoDiffError(f"{file} cannot be read as Python") from error
+
+
+def _source_of(path: str, data: bytes) -> _Source:
+    tree = ast.parse(data)
     above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    path = os.path.abspath(file)  # noqa: PTH100  links stay as the user named them
     return _Source(path, data.splitlines(keepends=True), tree, above)
 
 
@@ -108,9 +132,7 @@ def _at(place: SourceLine | None, what: str) -> _Source:
 # Arguments of a call.
 
 
-def in_call(
-    place: SourceLine | None, names: Sequence[str], arguments: dict[str, object]
-) -> list[Edit]:
+def in_call(place: SourceLine | None, names: Sequence[str], arguments: Arguments) -> list[Edit]:
     """Keyword arguments of the call at a place: those that are there are replaced.
 
     Args:
@@ -121,22 +143,48 @@ def in_call(
     """
     source = _at(place, names[0] if names else "the call")
     assert place is not None
+    return _in_call(source, place.line, names, arguments, str(place))
+
+
+def in_line(line: str, names: Sequence[str], arguments: Arguments) -> str:
+    """One line with keyword arguments in the call that it holds; empty where they have no place.
+
+    >>> in_line("x = Ahead(DataLoader(data, 8,))", LOADERS, {"num_workers": 2})
+    'x = Ahead(DataLoader(data, 8, num_workers=2,))'
+    """
+    try:
+        source = _source_of("", line.encode())
+        return edited(line.encode(), _in_call(source, 1, names, arguments, line)).decode()
+    except (NoDiffError, SyntaxError, ValueError):
+        return ""
+
+
+def _in_call(
+    source: _Source, line: int, names: Sequence[str], arguments: Arguments, where: str
+) -> list[Edit]:
     calls = [
         node
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Call)
-        and node.lineno <= place.line <= _end(node)
+        and node.lineno <= line <= _end(node)
         and _last_word(node.func) in names
     ]
     if len(calls) != 1:
-        raise NoDiffError(f"{place} does not call {' or '.join(names)} by that name")
+        raise NoDiffError(f"{where} does not call {' or '.join(names)} by that name")
     call = calls[0]
-    if any(keyword.arg is None for keyword in call.keywords):
-        raise NoDiffError(f"{place} takes its arguments from elsewhere")
+    elsewhere = any(keyword.arg is None for keyword in call.keywords)
+    if elsewhere or any(isinstance(each, ast.Starred) for each in call.args):
+        raise NoDiffError(f"{where} takes its arguments from elsewhere")
+    if names == LOADERS and len(call.args) > FIRST_BY_PLACE:
+        raise NoDiffError(f"{where} gives its workers without their name")
     there = {keyword.arg: keyword.value for keyword in call.keywords}
     edits = [_instead(source, there[name], str(value)) for name, value in arguments.items()
              if name in there]  # fmt: skip
-    more = ", ".join(f"{name}={value}" for name, value in arguments.items() if name not in there)
+    more = ", ".join(
+        f"{name}={value}"
+        for name, value in arguments.items()
+        if name not in there and value is not None
+    )
     if more:
         given = [*call.args, *there.values()]
         last = max(given, key=lambda each: (_end(each), each.end_col_offset), default=None)
@@ -213,47 +261,71 @@ def around_forward(
     if source.lines[_end(inside[-1]) - 1][inside[-1].end_col_offset :].strip().startswith(b";"):
         raise apart
     with_line = f"{indent}with {words}:{source.newline}"
+    more = "\t" if indent.startswith("\t") else "    "  # Python takes no mixture
     return [
-        _put(source, begin + number, 0, "    " if number else f"{with_line}    ")
+        _put(source, begin + number, 0, more if number else f"{with_line}{more}")
         for number, line in enumerate(lines)
         if line.strip()
     ]
 
 
+def is_forward(line: str) -> bool:
+    """Whether a line is a whole statement, without a backward pass: it may stand under autocast.
+
+    >>> is_forward("out = model(x)"), is_forward("out = model("), is_forward("f(x).backward()")
+    (True, False, False)
+    """
+    try:
+        block = ast.parse(line).body
+    except (SyntaxError, ValueError):
+        return False
+    return len(block) == 1 and not _calls_backward(block[0])
+
+
 def before_loop(forward: SourceLine | None, mode: str) -> list[Edit]:
-    """`model.compile()` before the outermost loop, in the scope that makes the model.
+    """`model.compile()` before the outermost loop that does not make the model, in its scope.
 
     Raises:
         NoDiffError: the model has no name there, or is made elsewhere.
     """
     source = _at(forward, "the forward pass")
     assert forward is not None
-    made = {
-        name.id: scope
+    made = [
+        (name.id, node)
         for node in ast.walk(source.tree)
         if isinstance(node, (ast.Assign, ast.AnnAssign))
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         for name in ast.walk(target)
-        if isinstance(name, ast.Name)
-        for scope in [_scope(source, node)]
-    }
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    ]
     calls = [
         node
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Call)
         and node.lineno <= forward.line <= _end(node)
         and isinstance(node.func, ast.Name)
-        and made.get(node.func.id) is _scope(source, node)
+        and any(
+            name == node.func.id and _scope(source, each) is _scope(source, node)
+            for name, each in made
+        )
     ]
     if len(calls) != 1:
         raise NoDiffError("the model has no name where its loop begins, or is made elsewhere")
     (call,) = calls
     assert isinstance(call.func, ast.Name)
-    loops = [each for each in _around(source, call) if isinstance(each, (ast.For, ast.While))]
     scope = _scope(source, call)
-    loops = [each for each in loops if _scope(source, each) is scope]
+    makers = {
+        holder for name, each in made if name == call.func.id for holder in _around(source, each)
+    }
+    loops = [
+        each
+        for each in _around(source, call)
+        if isinstance(each, (ast.For, ast.While))
+        and _scope(source, each) is scope
+        and each not in makers  # before such a loop there is no model, or another one
+    ]
     if not loops:
-        raise NoDiffError("the loop stands elsewhere than the call of the model")
+        raise NoDiffError("the loop stands elsewhere than the call of the model, or makes it anew")
     outermost = loops[-1]
     line = f"{_indent(source, outermost)}{call.func.id}.compile({mode}){source.newline}"
     return [_put(source, outermost.lineno, 0, line)]
@@ -298,7 +370,7 @@ def _scope(source: _Source, node: ast.AST) -> ast.AST:
 
 
 def after_imports(script: str, lines: Sequence[str]) -> list[Edit]:
-    """Lines behind the imports at the top of a file.
+    """Lines behind the imports at the top of a file, torch's among them.
 
     Raises:
         NoDiffError: there are none, or the script does something of the kind itself.
@@ -309,15 +381,15 @@ def after_imports(script: str, lines: Sequence[str]) -> list[Edit]:
     for line in lines:
         if begins(line) in text:
             raise NoDiffError(f"the script sets {begins(line)} itself")
-    last = None
-    for number, node in enumerate(source.tree.body):
+    _needs(source, "torch")
+    last, is_there = None, False
+    for node in source.tree.body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             last = node
-        elif number and last is not None:
+            is_there = is_there or "torch" in _imported(node)
+        elif is_there:
             break
-    if last is None:
-        raise NoDiffError("the script has no imports at its top")
-    _needs(source, "torch")
+    assert last is not None
     ending = source.newline
     if not source.lines[_end(last) - 1].endswith(b"\n"):
         raise NoDiffError("the script ends with its imports")
@@ -331,14 +403,15 @@ def _needs(source: _Source, name: str) -> None:
     Raises:
         NoDiffError: it is not.
     """
-    imported = {
-        (each.asname or each.name).split(".")[0]
-        for node in source.tree.body
-        if isinstance(node, ast.Import)
-        for each in node.names
-    }
+    imported = {each for node in source.tree.body for each in _imported(node)}
     if name not in imported:
         raise NoDiffError(f"{source.file} does not import {name} by that name")
+
+
+def _imported(node: ast.stmt) -> list[str]:
+    """The names of modules that a statement brings."""
+    names = node.names if isinstance(node, ast.Import) else []
+    return [(each.asname or each.name).split(".")[0] for each in names]
 
 
 # Places.

@@ -27,6 +27,7 @@ class Ceiling(Record, frozen=True, kw_only=True):
         samples_per_s: after its first batch; `None` where it could not be read.
         starts_s: seconds from asking for an iterator to its first batch, its workers started anew.
         persistent_s: the same with workers that persist.
+        repeats: each worker gives all samples of the stream: an epoch has them as often.
     """
 
     num_workers: int
@@ -34,6 +35,7 @@ class Ceiling(Record, frozen=True, kw_only=True):
     starts_s: tuple[float, ...] = ()
     persistent_s: tuple[float, ...] = ()
     reason: str = ""
+    repeats: bool = False
 
 
 class NumbersChecked(Record, frozen=True, kw_only=True):

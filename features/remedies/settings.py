@@ -130,6 +130,7 @@ class UsedAlready(Record, frozen=True, kw_only=True):
         optimizer_classes: what its optimizers are, as torch names them.
         optimizers: implementations that its optimizers use: `fused`, `foreach`, `single`.
         can_fuse, can_foreach: whether its optimizers have that implementation for its device.
+        num_optimizer_places: lines of the script at which optimizers were made.
         optimizer_share: of a step that the optimizer takes, 0..1; `None` where it was not timed.
         num_convolutions: of two or three dimensions, in modules that train.
         layout_by_hand: `to(memory_format=...)` would fail: a module that the loop calls has a `to`
@@ -177,6 +178,7 @@ class UsedAlready(Record, frozen=True, kw_only=True):
     optimizer_place: SourceLine | None
     loader_place: SourceLine | None
     lines: dict[str, str]
+    num_optimizer_places: int = 1
 
 
 class Step(Record, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from ...probes.devices import host
 from ...probes.process.interrupts import cause_of, held_back
 from ...probes.process.worker_listener import TimeOver
 from ...records import Spread, Trial
-from ...reports.words.wording import plural
+from ...reports.words.wording import pad_digits, plural
 from ...session.change_diff import NoDiffError, diff_of, edits_of_size
 from ...session.display import Display
 from ...session.recording.record_writer import RecordWriter
@@ -38,6 +38,7 @@ from .catalogue import (
     EVERY_REMEDY,
     LEAST_GAIN,
     NO_BOUND,
+    PERSISTENT,
     REMEDY_NAMES,
     Candidate,
     Known,
@@ -200,6 +201,8 @@ class Trying:
         """Whether few long steps matter to what is compared, so that medians would hide it."""
         self._restarts = Restarts()
         self._pools: list[Process] = []
+        self._larger_peaks: dict[int, int] = {}
+        """Bytes at larger sizes that ran with the remedy that made room."""
 
     def all_of_them(self) -> Remedies:
         """Tries one after the other."""
@@ -255,7 +258,7 @@ class Trying:
         gained: list[tuple[Candidate, float]] = []
         while waiting:
             candidate = waiting.pop(0)
-            if candidate.remedy.name == "persistent":
+            if candidate.remedy.name == PERSISTENT:
                 tried = self._started_anew(candidate)
             else:
                 tried = self._one((candidate,), num_left=len(waiting) + 1)
@@ -317,7 +320,7 @@ class Trying:
         """What the loader gives alone, where that matters to a remedy that was asked for."""
         assert self._known is not None
         share = self._known.input_share
-        of_workers = {"workers", "persistent", ALL} & set(self._names)
+        of_workers = {"workers", PERSISTENT, ALL} & set(self._names)
         waits = share is None or share >= INPUT_MATTERS
         restarts = bool(used.num_workers) and not used.persistent_workers
         if not of_workers or not (waits or restarts):
@@ -397,8 +400,9 @@ class Trying:
         rate = num * self._size / least_s
         return (
             f"{wanted} samples do not fit at once; {num} batches of {self._size} with one update "
-            f"take at least {format_seconds(least_s)}, at most {rate:.3g} samples/s: computed "
-            f"from the steps that were timed at {self._size}, not run; divide the loss by {num}, "
+            f"take at least {format_seconds(least_s)}, at most {pad_digits(rate, 0.03)} samples/s: "
+            f"computed from the steps that were timed at {self._size}, not run; divide the loss by "
+            f"{num}, "
             "and call step() and zero_grad() after the last of them"
         )
 
@@ -476,10 +480,10 @@ class Trying:
         return self._judged(what, settings, measured)
 
     def _makes_room(self, tried: TriedRemedy) -> bool:
-        """Whether memory bounds the size, and less of it is taken now."""
+        """Whether memory bounds the size, and less of it is taken now, by numbers that train."""
         known, usual, peak = self._known, tried.usual_bytes, tried.peak_bytes
         assert known is not None
-        if not known.memory_limits or usual is None or peak is None:
+        if not known.memory_limits or usual is None or peak is None or not tried.numbers.finite:
             return False
         return peak < MAKES_ROOM * usual
 
@@ -507,6 +511,9 @@ class Trying:
         if until_s - time.monotonic() < self._comparison_s:
             raise Refused(NO_TIME)
         self._display.note(f"trying larger sizes with {candidate.words}")
+        self._larger_peaks = {}
+        if not self._has_room(self._room_bytes()):
+            self._end_usual()  # what it holds would refuse sizes that fit
         process = self._process(settings)
         try:
             sizes = self._fastest_larger(process, peak_bytes, until_s)
@@ -558,13 +565,17 @@ class Trying:
         multiples = Measurements.of(self._record).multiples
 
         def timed(size: int) -> Trial:
-            return process.timed(
+            trial = process.timed(
                 size,
                 window_s=WINDOW_S,
                 num_warmup=1,
                 deadline_s=until_s - time.monotonic(),
                 until_s=until_s + STEP_END_S,
             )
+            peak = None if trial.memory is None else trial.memory.peak_bytes
+            if peak is not None:
+                self._larger_peaks[size] = peak
+            return trial
 
         return fastest_larger(
             timed,
@@ -601,7 +612,7 @@ class Trying:
         """Windows of both sides, in turn where there is room for two processes."""
         if anew:
             self._end_usual()
-        if not self._has_room():
+        if not self._has_room(self._larger_peaks.get(size)):
             return self._one_after_the_other(process, until_s, size)
         usual = self._living_usual()
         process.start(until_s)
@@ -631,16 +642,18 @@ class Trying:
             self._end_usual()
             each = process if side == WITH_REMEDY else self._process(Settings())
             ends_s = time.monotonic() + third_s
-            each.start(ends_s)
-            each.ask(Begin(), dict[str, Any], ends_s)
             at = size if side == WITH_REMEDY else self._size
-            self._warm(each, ends_s, at)
-            for _ in range(ROUNDS_TO_CLAIM):
-                turns.append(Turn(side, each.number, None, self._window(each, at)))
-                if time.monotonic() > ends_s:
-                    break
-            kept[side] = each.ask(Watched(), Kept, ends_s + 10)
-            self._end(each)
+            try:
+                each.start(ends_s)
+                each.ask(Begin(), dict[str, Any], ends_s)
+                self._warm(each, ends_s, at)
+                for _ in range(ROUNDS_TO_CLAIM):
+                    turns.append(Turn(side, each.number, None, self._window(each, at)))
+                    if time.monotonic() > ends_s:
+                        break
+                kept[side] = each.ask(Watched(), Kept, ends_s + 10)
+            finally:
+                self._end(each)  # nothing else has room beside it
         return _Measured(turns, kept.get(AS_IT_IS), kept.get(WITH_REMEDY))
 
     def _judged(
@@ -672,10 +685,11 @@ class Trying:
                 begins_late=late,
                 drops=self._known.used.drops and late,
             )
+        other = "the order changes which samples meet" if settings.order else ""
         if size is not None:
-            numbers = NumbersChecked(reason="the batches have another size")
-        if settings.order:
-            numbers = NumbersChecked(reason="the order changes which samples meet")
+            other = "the batches have another size"
+        if other and numbers.finite:  # a loss that is no number needs no batch to compare it with
+            numbers = NumbersChecked(reason=other)
         outcome, reason = said(turns, self._wander), ""
         num_rounds = len(rates_of(turns))
         if outcome == "cannot tell" and 0 < num_rounds < ROUNDS_TO_CLAIM:
@@ -799,9 +813,14 @@ class Trying:
 
     def _living_usual(self) -> Process:
         if self._usual is None:
-            self._usual = self._process(Settings())
-            self._usual.start(self._end_s)
-            self._usual.ask(Begin(), dict[str, Any], self._end_s)
+            usual = self._process(Settings())
+            try:
+                usual.start(self._end_s)
+                usual.ask(Begin(), dict[str, Any], self._end_s)
+            except (Refused, TimeOver):
+                self._end(usual)  # or the next comparison would take it for one that stands still
+                raise
+            self._usual = usual
         return self._usual
 
     def _end_usual(self) -> None:
@@ -822,18 +841,24 @@ class Trying:
         if self._store is not None:
             self._store.close()
 
-    def _has_room(self) -> bool:
-        """Whether two processes fit into the memory side by side."""
+    def _has_room(self, needed_bytes: float | None = None) -> bool:
+        """Whether a second process fits into the memory beside the script as it is.
+
+        Args:
+            needed_bytes: of the second; `None` where it takes about as much as the first.
+        """
         known, device = self._known, self._record.device
         assert known is not None
         share = known.peak_share
         if share is None or device is None:
             return True
+        peak = share * device.capacity_bytes
+        needed = ROOM_FOR_TWO * peak if needed_bytes is None else needed_bytes
         if device.kind == "cpu":
             available = host.available_bytes()
-            peak = share * device.capacity_bytes
-            return available is None or available[0] >= ROOM_FOR_TWO * peak
-        return (1 + ROOM_FOR_TWO) * share <= 1
+            mine = 0.0 if self._usual is not None else peak  # else it is taken already
+            return available is None or available[0] >= mine + needed
+        return peak + needed <= device.capacity_bytes
 
     # time ------------------------------------------------------------------------------------
 

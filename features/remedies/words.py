@@ -155,7 +155,9 @@ def ceilings_text(remedies: Remedies) -> list[str]:
         return []
     known.sort(key=lambda each: each.num_workers)
     said = ", ".join(f"{each.samples_per_s:,.0f} with {each.num_workers}" for each in known)
-    return [f"The loader alone gives, in samples/s by its number of workers: {said}."]
+    notes = [f"The loader alone gives, in samples/s by its number of workers: {said}."]
+    again = [each for each in remedies.ceilings if each.repeats]
+    return notes + [f"More data workers were not tried: {each.reason}." for each in again[:1]]
 
 
 def message_of(tried: TriedRemedy, *, confirmed: bool) -> str:
@@ -177,13 +179,10 @@ def where_of(tried: TriedRemedy) -> str:
 
 def headline(remedies: Remedies) -> str:
     """What came of it, in a sentence."""
-    best = [each for each in in_order(remedies) if each.outcome == "gain"]
-    together = remedies.together
-    if together is not None and together.outcome == "gain" and together.gain is not None:
-        beside = _beside(together)
-        return f"{ratio_text(together.gain)} with {together.change}, confirmed together{beside}"
-    if best and best[0].gain is not None:
-        return f"{ratio_text(best[0].gain)} with {best[0].change}{_beside(best[0])}"
+    for best in all_gained(remedies)[:1]:
+        assert best.gain is not None
+        sure = ", confirmed together" if best is remedies.together else ""
+        return f"{ratio_text(best.gain)} with {best.change}{sure}{_beside(best)}"
     ran = [each for each in remedies.tried if each.gain is not None or each.outcome == "slower"]
     if not ran:
         return "no remedy was measured"
@@ -193,7 +192,15 @@ def headline(remedies: Remedies) -> str:
 
 
 def all_gained(remedies: Remedies) -> list[TriedRemedy]:
-    """All that gained together, then each that did, the most first."""
+    """Each that gained, the most first; before them all that gained together.
+
+    One that surely gained more than these comes before them: two may be in each other's way, and
+    one at a larger size is not among them.
+    """
+    alone = [each for each in in_order(remedies) if each.outcome == "gain"]
     together = remedies.together
-    confirmed = [together] if together is not None and together.outcome == "gain" else []
-    return confirmed + [each for each in in_order(remedies) if each.outcome == "gain"]
+    if together is None or together.outcome != "gain" or together.gain is None:
+        return alone
+    least = together.gain.median
+    more = [each for each in alone if each.gain is not None and each.gain.low > least]
+    return [*more, together, *(each for each in alone if each not in more)]

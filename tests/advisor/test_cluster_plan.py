@@ -5,6 +5,7 @@ import pytest
 from batchadvisor.features.plan.split.cluster import NoPlanError
 from batchadvisor.features.plan.split.interconnects import INTERCONNECTS, interconnect
 from batchadvisor.features.plan.split.links import estimated_link, measured_link, sync_at
+from batchadvisor.features.plan.words.snippet import snippet_of_shares
 from batchadvisor.records import ScriptInfo
 
 from ..on_paper import discovery_of, failure_of, numbered, trial_of
@@ -64,6 +65,27 @@ class TestPlan:
         for asked, each in ((604, "multiple of 6"), (42, "6 for each GPU")):
             with pytest.raises(NoPlanError, match=each):
                 plan_of(*types, global_batch=asked, multiple_of=6)
+
+    def test_micro_batches_are_such_multiples_too(self):
+        """Of 120 samples, where 64 fit, two halves of 60 would be none of 8."""
+        small = gpu_record("Tesla T4", 0.01, 0.001, sizes=(8, 16, 32, 64), fails=(65,))
+        plan = plan_of(
+            probed("a100", 1), probed("t4", 1, record=small), global_batch=960, multiple_of=8
+        )
+        fast, slow = plan.options[0].shares
+        assert (slow.micro_batches, slow.multiple_of) == (-(-slow.batch_size // 64), 8)
+        assert slow.predicted_step_s == pytest.approx(
+            slow.micro_batches * (0.01 + 0.001 * 8 * -(-slow.batch_size // 8 // slow.micro_batches))
+        )
+        code = snippet_of_shares((fast, slow)).split("# In the training loop")[0]
+        code = code.split("sampler = SplitSampler")[0]
+        space = {}
+        exec(code, space)
+        for rank, share in enumerate((fast, slow)):
+            batches = list(space["SplitSampler"](960, rank))
+            assert [len(each) % 8 for each in batches] == [0] * share.micro_batches
+            assert sum(map(len, batches)) == share.batch_size
+            assert max(map(len, batches)) <= 64 or share is fast
 
     def test_multiples_that_a_record_found(self):
         record = type_record("t4", sizes=(8, 16, 24, 48))

@@ -1,6 +1,7 @@
 """Manifests as they are printed, and what is refused; tests/frameworks has the schemas."""
 
 import json
+import re
 
 import pytest
 from batchadvisor.features.plan.engines.kubernetes import Probes, manifests
@@ -116,6 +117,7 @@ REFUSED = {
     "a name in capitals": (("k8s", "train.py", "--name", "Probe"), "lower-case"),
     "a name too long": (("k8s", "train.py", "--name", "a" * 24), "at most 23"),
     "a name of a folder": (("k8s", "train.py", "--claim", "a/b"), "--claim"),
+    "a namespace with a dot": (("k8s", "train.py", "--namespace", "a.b"), "--namespace"),
     "a label that is none": (("k8s", "--gpu-product", "T 4", "train.py"), "kubectl get nodes"),
     "a type twice": (("k8s", "--gpu-product", TYPES[0], "train.py"), "twice"),
     "a size that is none": (("k8s", "train.py", "--storage", "much"), "1Gi"),
@@ -129,6 +131,25 @@ def test_refused(case):
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["k8s", "trainjob"])
+def test_dollars_arrive_as_they_were_typed(kind):
+    """Kubernetes puts a variable in the place of `$(NAME)`, and one dollar in that of two."""
+    typed = ("$(HOME)", "a$$b", "^x$")
+    probes = Probes(
+        command=("batchadvisor", "run", "x.py", *typed), image="i", products=TYPES, name="n"
+    )
+    (_, job, _) = manifests(kind, probes)
+    if kind == "k8s":
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+    else:
+        container = job["spec"]["trainer"]
+    arrived = [
+        re.sub(r"\$\$|\$\((\w+)\)", lambda found: f"<{found[1]}>" if found[1] else "$", word)
+        for word in container["command"]
+    ]
+    assert arrived[-3:] == list(typed)
 
 
 def test_names_have_room_for_what_is_added():

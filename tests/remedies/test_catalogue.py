@@ -1,5 +1,6 @@
 """What may be tried of a script, in which order, and what its bound excludes."""
 
+import ast
 from math import inf
 
 import msgspec
@@ -132,6 +133,19 @@ class TestOrder:
         assert candidates(known(limit=limit), (ALL,))[0].remedy.name == first
 
 
+class TestStreams:
+    """Whose workers each give all samples."""
+
+    def test_one_worker_is_left(self):
+        reads = (*ceilings(100.0, 200.0), Ceiling(num_workers=2, reason="all", repeats=True))
+        facts = {"input_share": 0.9, "samples_per_s": 50.0, "ceilings": reads}
+        of = known(**facts)
+        assert [each.settings.num_workers for each in tried(of, "workers")] == [1]
+        of = known(num_workers=1, **facts)
+        assert candidates(of, ("workers",)) == []
+        assert named("workers").refused(of) == "all"
+
+
 class TestTogether:
     def test_the_best_two_that_do_not_exclude_each_other(self):
         of = known()
@@ -139,6 +153,14 @@ class TestTogether:
         assert together([(amp, 1.4), (fp16, 1.5), (compiled, 1.1)]) == (fp16, compiled)
         assert together([(amp, 1.4), (fp16, 1.5)]) == (fp16,)
         assert together([]) == ()
+
+    def test_workers_that_persist_are_in_no_window(self):
+        """The gain of the two would be that of the other alone."""
+        starts = Ceiling(num_workers=2, starts_s=(1.0,) * 3, persistent_s=(0.1,) * 3)
+        epoch = {"samples_per_s": 100.0, "samples_per_epoch": 100}
+        of = known(num_workers=2, ceilings=(starts,), **epoch)
+        kept, amp = (candidates(of, (name,))[0] for name in ("persistent", "amp"))
+        assert together([(kept, 1.8), (amp, 1.1)]) == (amp,)
 
     def test_both_settings_are_in_force(self):
         both = Settings(autocast="bfloat16").and_(
@@ -161,7 +183,12 @@ class TestTogether:
         # Else the options are named.
         ("", "DataLoader(..., num_workers="),
         ("loader = DataLoader(", "DataLoader(..., num_workers="),
-        ("DataLoader(data, num_workers=n)", "DataLoader(..., num_workers="),
+        ("loader = create_loader(data)", "DataLoader(..., num_workers="),
+        ("DataLoader(data, **options)", "DataLoader(..., num_workers="),
+        # The call may stand within another, end with a comma, or give the options already.
+        ("ahead = Ahead(DataLoader(data))", "ahead = Ahead(DataLoader(data, num_workers="),
+        ("return DataLoader(data, 8,)  # (few)", "return DataLoader(data, 8, num_workers="),
+        ("DataLoader(data, num_workers=n)", "DataLoader(data, num_workers=1, persistent_w"),
     ],
 )
 def test_the_line_is_written_anew_where_it_is_whole(line, said):
@@ -169,6 +196,27 @@ def test_the_line_is_written_anew_where_it_is_whole(line, said):
     (first, *_) = candidates(of, ("workers",))
     (code,) = first.remedy.code(of, first.settings)
     assert code.startswith(said)
+
+
+@pytest.mark.parametrize("places", [1, 2])
+def test_the_line_of_one_optimizer_does_not_stand_for_several(places):
+    of = known(lines={"optimizer": "o = SGD(p, foreach=True)"}, num_optimizer_places=places)
+    (first,) = candidates(of, ("fused",))
+    code = (
+        "o = SGD(p, foreach=None, fused=True)"
+        if places == 1
+        else "torch.optim.SGD(..., fused=True)"
+    )
+    assert first.remedy.code(of, first.settings) == (code,)
+
+
+@pytest.mark.parametrize("line", ["out = model(", "model(x).mean().backward()", "return model(x)"])
+def test_what_stands_under_autocast_is_a_forward_pass(line):
+    of = known(lines={"call": line})
+    (first,) = candidates(of, ("amp",))
+    text = "\n".join(first.remedy.code(of, first.settings))
+    ast.parse(text)
+    assert "backward" not in text
 
 
 def test_a_scaler_comes_with_fp16():

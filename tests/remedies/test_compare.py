@@ -11,6 +11,7 @@ from batchadvisor.features.remedies.compare import (
     AS_IT_IS,
     LOOKS,
     MOST_ROUNDS,
+    ROUNDS_TO_CLAIM,
     WITH_REMEDY,
     Turn,
     is_enough,
@@ -70,6 +71,16 @@ def test_noise_that_hides_a_gain_is_said():
     turns = rounds(1.05, 4, noise=0.3, seed=3)
     assert said(turns, OF_A_CPU) == "cannot tell"
     assert not is_enough(turns, OF_A_CPU)
+
+
+@pytest.mark.parametrize("gain", [0.5, 0.9, 1.0, 2.0])
+def test_few_rounds_say_nothing(gain):
+    found = {
+        said(rounds(gain, num_rounds, noise=0.01, seed=seed), OF_A_CPU)
+        for num_rounds in range(1, ROUNDS_TO_CLAIM)
+        for seed in range(9)
+    }
+    assert found == {"cannot tell"}
 
 
 def test_it_ends_whatever_the_noise():

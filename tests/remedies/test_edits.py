@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 from batchadvisor.features.remedies.edits import edits_of
 from batchadvisor.features.remedies.settings import Settings
 from batchadvisor.records import SourceLine
@@ -44,10 +45,15 @@ PLACES = {
 
 def edits_for(settings, text=TRAIN, **places):
     """The edits of the text, which stands in a file, for these settings."""
+    return edits_of(settings, places_in(text, **places), "train.py")
+
+
+def places_in(text, **places):
+    """What is known of the script with this text."""
     Path("train.py").write_text(text)
     words = {**PLACES, **places}
     places = {name: line_of(text, each) for name, each in words.items() if each in text}
-    return edits_of(settings, msgspec.structs.replace(A_SCRIPT, **places), "train.py")
+    return msgspec.structs.replace(A_SCRIPT, **places)
 
 
 def after(settings, text=TRAIN, **places):
@@ -121,6 +127,51 @@ def test_a_model_is_compiled_in_the_function_that_makes_it():
     assert "    model.compile()\n    for epoch in range(3):\n" in after(COMPILE, main)
 
 
+def test_a_model_that_a_loop_makes_anew_is_compiled_within_that_loop():
+    """Before that loop there is no model, or the one of the round before."""
+    folds = TRAIN.replace("model = make()\n", "").replace(
+        "for epoch", "for fold in range(2):\n  model = make()\n  model.fold = fold\n  for epoch"
+    )
+    assert "  model.fold = fold\n  model.compile()\n  for epoch" in after(COMPILE, folds)
+    anew = TRAIN.replace("        out", "        model = make()\n        out")
+    with pytest.raises(NoDiffError, match="makes it anew"):
+        after(COMPILE, anew)
+
+
+def test_lines_for_torch_stand_behind_its_import():
+    late = "import os\nos.environ['A'] = '1'\nimport torch\nimport sys\nx = 1\n"
+    changed = after(Settings(threads=1), late)
+    assert changed == late.replace("sys\n", "sys\ntorch.set_num_threads(1)\n")
+
+
+def test_tabs_stay_tabs():
+    changed = after(AUTOCAST, TRAIN.replace("    ", "\t"))
+    assert UNDER_AUTOCAST.replace("    ", "\t") in changed
+
+
+def test_an_optimizer_is_told_one_implementation():
+    """torch refuses two."""
+    text = TRAIN.replace("lr=0.1", "lr=0.1, foreach=True")
+    changed = after(Settings(optimizer="fused"), text)
+    (line,) = [each for each in changed.splitlines() if "SGD(" in each]
+    model = torch.nn.Linear(1, 1)
+    exec(line, {"torch": torch, "model": model})
+    assert line.endswith("foreach=None, fused=True)")
+
+
+@pytest.mark.parametrize(
+    ("settings", "used"),
+    [
+        (COMPILE, {"modules": ("Generator", "Critic")}),
+        (Settings(optimizer="fused"), {"num_optimizer_places": 2}),
+        (Settings(threads=1).and_(Settings(variables=(("MALLOC_MMAP_MAX_", "0"),))), {}),
+    ],
+)
+def test_what_was_changed_in_several_places_is_not_written_in_one(settings, used):
+    with pytest.raises(NoDiffError):
+        edits_of(settings, msgspec.structs.replace(places_in(TRAIN), **used), "train.py")
+
+
 LOADER, LOSS = "DataLoader(data, batch_size=8)", "loss = out.mean()"
 
 
@@ -128,6 +179,8 @@ LOADER, LOSS = "DataLoader(data, batch_size=8)", "loss = out.mean()"
     ("settings", "before", "text", "why"),
     [
         (WORKERS, LOADER, "DataLoader(data, **options)", "from elsewhere"),
+        (WORKERS, LOADER, "DataLoader(data, *options)", "from elsewhere"),
+        (WORKERS, LOADER, "DataLoader(a, 8, True, None, None, 0)", "without their name"),
         (WORKERS, LOADER, "make(DataLoader(a), DataLoader(b))", "by that name"),
         (WORKERS, LOADER, "Loader(data)  # DataLoader(", "by that name"),
         (

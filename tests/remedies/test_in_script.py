@@ -17,10 +17,11 @@ from batchadvisor.features.remedies.in_script import (
     used,
 )
 from batchadvisor.features.remedies.in_script.constructions import with_loader_options
-from batchadvisor.features.remedies.settings import Drain, Settings
+from batchadvisor.features.remedies.settings import Drain, Joining, Settings
+from batchadvisor.records import SourceLine
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_worker_info
 
 DATA = TensorDataset(torch.arange(40.0).reshape(20, 2))
 
@@ -40,6 +41,36 @@ class TestLoaderOptions:
         given = self.made(Settings(num_workers=0), DATA, num_workers=2, persistent_workers=True)
         assert "persistent_workers" not in given
         DataLoader(**given)
+
+
+class Stream(IterableDataset):
+    """Numbers in order; its workers may have a part each."""
+
+    def __init__(self, num, share):
+        self.num, self.share = num, share
+
+    def __iter__(self):
+        worker = get_worker_info() if self.share else None
+        first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        return iter(torch.arange(float(self.num)).reshape(-1, 1)[first::step])
+
+
+class TestLoaders:
+    """A function of the script makes them all, so that they share a line."""
+
+    @pytest.mark.parametrize(("steered", "gone", "found"), [(0, (), 0), (1, (), 1), (0, (0,), 2)])
+    def test_the_one_that_is_steered_is_looked_at(self, monkeypatch, steered, gone, found):
+        monkeypatch.setattr(DataLoader, "__init__", DataLoader.__init__)
+        place = SourceLine(file="train.py", line=3)
+        monkeypatch.setattr(constructions, "user_call_site", lambda: place)
+        made = constructions.Constructions(
+            Joining(settings=Settings(), place=place, ordinal=steered)
+        )
+        made._on_loaders()
+        loaders = {number: DataLoader(DATA) for number in range(3)}
+        for number in gone:
+            del loaders[number]
+        assert made.loader is loaders[found]
 
 
 class TestCheckpointing:
@@ -75,6 +106,16 @@ class TestOptimizers:
     def test_what_an_optimizer_uses_is_seen(self, options, kind):
         optimizer = torch.optim.AdamW(nn.Linear(2, 2).parameters(), **options)
         assert used.implementation_of(optimizer) == kind
+
+    def test_lines_that_make_optimizers_are_counted_once_each(self, monkeypatch):
+        monkeypatch.setattr(torch.optim.Optimizer, "__init__", torch.optim.Optimizer.__init__)
+        made = constructions.Constructions(Joining(settings=Settings(), place=None, ordinal=0))
+        made._on_optimizers()
+        layers = [nn.Linear(2, 2) for _ in range(2)]
+        kept = [torch.optim.SGD(layer.parameters()) for layer in layers]
+        assert len(made.optimizer_places) == 1
+        kept.append(torch.optim.Adam(layers[0].parameters()))
+        assert len(made.optimizer_places) == 2
 
 
 class TestScaler:
@@ -233,6 +274,17 @@ class TestDrained:
         (found,) = drained.drained(DataLoader(Broken(*DATA.tensors)), asked)
         assert found.samples_per_s is None
         assert found.reason == "RuntimeError: no sample"
+
+    @pytest.mark.parametrize(
+        ("share", "batches", "again"), [(False, 3, True), (True, 3, False), (False, 1, False)]
+    )
+    def test_a_stream_that_its_workers_do_not_share_out_gains_nothing_by_more(
+        self, share, batches, again
+    ):
+        """Each sample would come as often as there are workers; one may give them all."""
+        asked = Drain(num_workers=(0, 1, 2), batch_size=4, limit_s=0.01)
+        found = drained.drained(DataLoader(Stream(4 * batches, share), batch_size=2), asked)
+        assert [each.repeats for each in found] == [False, False, again]
 
     def test_hooks_are_back_after_it(self):
         before = DataLoader.__init__

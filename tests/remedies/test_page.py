@@ -12,7 +12,7 @@ from batchadvisor.features.remedies.records import (
     Remedies,
     TriedRemedy,
 )
-from batchadvisor.features.remedies.words import headline
+from batchadvisor.features.remedies.words import all_gained, headline
 from batchadvisor.records import SourceLine, Spread
 from batchadvisor.reports.terminal.document import render
 from batchadvisor.session.answer import answer_json, answer_text
@@ -122,6 +122,18 @@ class TestFindings:
         assert "the loss differs by 0.4%, gradients by 2% (6 steps)" in finding.message
         assert finding.remedy == "write at train.py:40:"
         assert finding.code == BF16.code
+
+    @pytest.mark.parametrize(
+        ("its", "first"),
+        [((1.2, 1.3, 1.4), "amp"), ((1.4, 1.58, 1.7), "amp+fused"), ((2.0, 2.1, 2.2), "amp+fused")],
+    )
+    def test_two_together_come_first_unless_one_alone_surely_gains_more(self, its, first):
+        both = replace(BF16, name="amp+fused", change="both", gain=gain(*its))
+        remedies = replace(ALL, together=both)
+        assert [each.name for each in all_gained(remedies)].index(first) == 0
+        assert headline(remedies).endswith(
+            "with both, confirmed together" if first == "amp+fused" else "with bf16 autocast"
+        )
 
     def test_a_loss_that_is_no_number_is_never_the_headline(self):
         assert "bf16" in headline(ALL)

@@ -27,6 +27,7 @@ NAME_LETTERS = 23
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?")
 
 
@@ -79,15 +80,15 @@ def checked(probes: Probes) -> Probes:
             f"--name {probes.name!r} is no name for a job.",
             f"Use at most {NAME_LETTERS} lower-case letters, digits and dashes, a letter first.",
         )
-    for option, name in (
-        ("--namespace", probes.namespace),
-        ("--claim", probes.claim),
-        ("--runtime", probes.runtime),
+    for option, name, letters, dots in (
+        ("--namespace", probes.namespace, _LABEL, ""),
+        ("--claim", probes.claim, _OBJECT, " and dots"),
+        ("--runtime", probes.runtime, _OBJECT, " and dots"),
     ):
-        if name is not None and not _OBJECT.fullmatch(name):
+        if name is not None and not letters.fullmatch(name):
             raise UsageError(
                 f"{option} {name!r} is no name in Kubernetes.",
-                "Use lower-case letters, digits, dashes and dots.",
+                f"Use lower-case letters, digits, dashes{dots}.",
             )
     if not _QUANTITY.fullmatch(probes.storage):
         raise UsageError(
@@ -195,7 +196,8 @@ def _job_spec(probes: Probes, slug: str, product: str) -> dict[str, Any]:
 
 
 def _command(probes: Probes, slug: str) -> list[str]:
-    words = probes.command
+    """What was typed: Kubernetes takes `$(NAME)` for a variable, and `$$` for one dollar."""
+    words = [word.replace("$", "$$") for word in probes.command]
     return [*words[:2], "-o", f"{RECORDS}/{probes.name}/{slug}", *words[2:]]
 
 

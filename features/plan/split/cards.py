@@ -181,14 +181,27 @@ class Accumulating:
     Attributes:
         micro_s: seconds of a step of one micro-batch by its size; never falls.
         largest: samples of the largest micro-batch.
+        multiple_of: what each micro-batch is a multiple of.
     """
 
     micro_s: Callable[[int], float]
     largest: int
+    multiple_of: int = 1
+
+    @property
+    def _most(self) -> int:
+        return max(self.largest // self.multiple_of, 1) * self.multiple_of
 
     def micro_batches(self, size: int) -> int:
         """How many micro-batches a step of that many samples needs."""
-        return max(1, -(-size // self.largest))
+        return max(1, -(-size // self._most))
+
+    def micro_size(self, size: int) -> int:
+        """Samples of the largest micro-batch of such a step."""
+        parts = self.micro_batches(size)
+        if parts == 1:
+            return size
+        return -(-size // (parts * self.multiple_of)) * self.multiple_of
 
     def step_s(self, size: int) -> float:
         """Seconds of a step of that many samples; never falls.
@@ -202,5 +215,5 @@ class Accumulating:
         parts = self.micro_batches(size)
         if parts == 1:
             return self.micro_s(size)
-        before = (parts - 1) * self.micro_s(self.largest)
-        return max(before, parts * self.micro_s(-(-size // parts)))
+        before = (parts - 1) * self.micro_s(self._most)
+        return max(before, parts * self.micro_s(self.micro_size(size)))

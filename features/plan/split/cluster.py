@@ -82,6 +82,8 @@ def plan_cluster(
     if not cards:
         reasons = "; ".join(f"{name}: {why}" for name, why in without.items())
         raise NoPlanError(f"no record can be planned with. {reasons}")
+    least = lcm(multiple_of, *(multiple_in(each.record) for each in probed))
+    cards = [replace(each, steps=replace(each.steps, multiple_of=least)) for each in cards]
     num_samples = num_samples_of(cards)
     used = [card for card in cards if card.count]
     for card in cards:
@@ -89,7 +91,6 @@ def plan_cluster(
             without[card.name] = "it is not in --count"
     source = "the sum of the recommended sizes" if global_batch is None else "as asked"
     num_gpus = sum(card.count for card in used)
-    least = lcm(multiple_of, *(multiple_in(each.record) for each in probed))
     total = global_batch or sum(
         max(1, card.count) * max(least, card.member.recommended // least * least)
         for card in used or cards[:1]

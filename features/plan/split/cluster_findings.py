@@ -191,11 +191,13 @@ def _accumulates(plan: PlanOption, used: Sequence[Card]) -> list[Finding]:
 
 def _never_ran(plan: PlanOption, used: Sequence[Card]) -> list[Finding]:
     """Micro-batches that fit by the law of memory alone."""
-    by_name = {card.name: card.member for card in used}
-    names = dict.fromkeys(
-        f"{share.name} ({-(-share.batch_size // share.micro_batches)})"
+    by_name = {card.name: card for card in used}
+    sizes = [
+        (share.name, by_name[share.name].steps.micro_size(share.batch_size))
         for share in plan.shares
-        if -(-share.batch_size // share.micro_batches) > by_name[share.name].largest_ran
+    ]
+    names = dict.fromkeys(
+        f"{name} ({size})" for name, size in sizes if size > by_name[name].member.largest_ran
     )
     if not names:
         return []

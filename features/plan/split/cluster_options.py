@@ -170,6 +170,7 @@ def option_of(
                     micro_batches=card.steps.micro_batches(size),
                     predicted_step_s=_factor(num_gpus, factor) * card.steps.step_s(size),
                     gradient_weight=size * num_gpus / total,
+                    multiple_of=card.steps.multiple_of,
                 )
             )
             rank += number
@@ -224,7 +225,7 @@ def _watts(cards: Sequence[Card], sizes: Sequence[Sizes]) -> float | None:
     total = 0.0
     for card, pairs in zip(cards, sizes, strict=True):
         for size, number in pairs:
-            power = card.watts_at(-(-size // card.steps.micro_batches(size)))
+            power = card.watts_at(card.steps.micro_size(size))
             if power is None:
                 return None
             total += number * power

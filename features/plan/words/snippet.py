@@ -9,14 +9,14 @@ from ....reports.words.wording import clean
 from ..records import PlanShare
 
 _PARTS = """            for part in range(PARTS[self.rank]):  # micro-batches, nearly equal
-                size = (SIZES[self.rank] + part) // PARTS[self.rank]
+                size = (SIZES[self.rank]{by} + part) // PARTS[self.rank]{times}
                 yield order[start : start + size]
                 start += size"""
 _ACCUMULATE = """# DistributedDataParallel divides the sum of the gradients by the number of ranks.
 for number, batch in enumerate(loader):
     part = number % PARTS[rank]
     last = part == PARTS[rank] - 1
-    size = (SIZES[rank] + part) // PARTS[rank]
+    size = (SIZES[rank]{by} + part) // PARTS[rank]{times}
     with contextlib.nullcontext() if last else model.no_sync():
         loss = loss_of(model, batch)  # yours
         (loss * (size * len(SIZES) / sum(SIZES))).backward()
@@ -34,13 +34,17 @@ def snippet_of_shares(shares: Sequence[PlanShare]) -> str:
             imports="", sizes=sizes, ranks=ranks, batches=BATCHES, loop=IN_THE_LOOP, weight=WEIGHT
         )
     parts = _repeated([(share.num_gpus, share.micro_batches) for share in shares])
+    multiple = shares[0].multiple_of  # one script: the same for all
+    whole = {"by": "", "times": ""}
+    if multiple > 1:
+        whole = {"by": f" // {multiple}", "times": f" * {multiple}"}
     return CODE.format(
         imports="import contextlib\n\n",
         sizes=sizes,
         ranks=f"{ranks}\nPARTS = {parts}  # micro-batches a step of each rank",
-        batches=_PARTS,
+        batches=_PARTS.format(**whole),
         loop=IN_THE_LOOP,
-        weight=_ACCUMULATE,
+        weight=_ACCUMULATE.format(**whole),
     )
 
 

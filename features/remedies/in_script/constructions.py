@@ -27,22 +27,29 @@ class Constructions:
 
     Attributes:
         optimizers: in the order in which they were made, held weakly.
-        optimizer_place: of the first.
+        optimizer_places: where they were made, each line once.
     """
 
     def __init__(self, joining: Joining) -> None:
         self._settings = joining.settings
         self._place, self._ordinal = joining.place, joining.ordinal
         self._num_loaders = 0
-        self._loader: weakref.ref[DataLoader[Any]] | None = None
+        self._loaders: dict[int, weakref.ref[DataLoader[Any]]] = {}
         self.optimizers: list[weakref.ref[Optimizer]] = []
-        self.optimizer_place: SourceLine | None = None
+        self.optimizer_places: list[SourceLine] = []
         self.loader_place: SourceLine | None = None
 
     @property
     def loader(self) -> DataLoader[Any] | None:
-        """The loader that is steered, while it lives."""
-        return None if self._loader is None else self._loader()
+        """The loader that is steered; where it is gone, the last that its line made.
+
+        One line may make several: a function that the loaders of training and of validation
+        come from.
+        """
+        made = {
+            number: there for number, ref in self._loaders.items() if (there := ref()) is not None
+        }
+        return made.get(self._ordinal, next(reversed(made.values()), None))
 
     def install(self) -> None:
         """Puts the hooks around those of the core, which then see what was really made."""
@@ -69,7 +76,7 @@ class Constructions:
                 args = ()
             native(loader, *args, **kwargs)
             if wanted:
-                self._loader, self.loader_place = weakref.ref(loader), place
+                self._loaders[ordinal], self.loader_place = weakref.ref(loader), place
 
         kind.__init__ = loader_init
 
@@ -82,7 +89,9 @@ class Constructions:
             native(optimizer, *args, **kwargs)
             if os.getpid() == pid:
                 self.optimizers.append(weakref.ref(optimizer))
-                self.optimizer_place = self.optimizer_place or user_call_site()
+                place = user_call_site()
+                if place is not None and place not in self.optimizer_places:
+                    self.optimizer_places.append(place)
 
         kind.__init__ = optimizer_init
         if self._settings.optimizer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -16,18 +17,45 @@ from ....probes.loader.cycled_dataset import CycledDataset
 from ....probes.windows.warm_up import QUEUED
 from ..records import Ceiling
 from ..settings import Drain
+from .numbers import digest_of
 
 LEAST_BATCHES = 3
 """Batches after the first that are read at the least."""
 SLOW_FACTOR = 4.0
 """One number of workers takes at most so many times what is asked, where batches come slowly."""
 STARTS = 3
+REPEATS = "each data worker gives all samples of its stream, which does not share them out"
 
 
 def drained(loader: DataLoader[Any] | None, asked: Drain) -> list[Ceiling]:
     """Reads from a second loader of the same data set, with each number of workers in turn."""
     with without_hooks():
-        return [one(loader, number, asked) for number in asked.num_workers]
+        more = [
+            n for n in asked.num_workers if n > 1 and (loader is None or n != loader.num_workers)
+        ]
+        if loader is None or not more or not repeats(loader, asked.batch_size):
+            more = []
+        return [
+            Ceiling(num_workers=number, reason=REPEATS, repeats=True)
+            if number in more
+            else one(loader, number, asked)
+            for number in asked.num_workers
+        ]
+
+
+def repeats(loader: DataLoader[Any], batch_size: int) -> bool:
+    """Whether two workers give the same batches: a stream that they do not share out.
+
+    Their batches come in turn. A stream of one batch over and over shows nothing.
+    """
+    with twin_of(loader, 2, batch_size, persistent=False) as twin:
+        if not isinstance(twin.dataset, IterableDataset):
+            return False
+        try:
+            found = [digest_of(batch) for batch in islice(twin, 4)]
+        except Exception:  # noqa: BLE001  whatever the data set raises is told of each number
+            return False
+    return len(found) == 4 and found[::2] == found[1::2] and found[0] != found[2]
 
 
 @contextlib.contextmanager

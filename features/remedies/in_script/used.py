@@ -42,7 +42,7 @@ def used_already(
     places = {
         "call": calls.call_place,
         "backward": numbers.backward_place,
-        "optimizer": constructions.optimizer_place,
+        "optimizer": next(iter(constructions.optimizer_places), None),
         "loader": constructions.loader_place,
     }
     return UsedAlready(
@@ -57,6 +57,7 @@ def used_already(
         optimizers=tuple(dict.fromkeys(map(implementation_of, optimizers))),
         can_fuse=can_take("fused", optimizers, parameters, device),
         can_foreach=can_take("foreach", optimizers, parameters, device),
+        num_optimizer_places=len(constructions.optimizer_places),
         optimizer_share=numbers.optimizer_share,
         num_convolutions=len(convolutions),
         channels_last=any(
