@@ -55,7 +55,7 @@ def _price_s() -> float | None:
     """Seconds of one fault: what a new region takes longer to fill than it takes again."""
     import resource  # where faults were counted it is there
 
-    prices = []
+    new_s, again_s, num = [], [], 0
     for _ in range(TRIES):
         with mmap.mmap(-1, REGION_BYTES) as region:
             held = ctypes.c_char.from_buffer(region)
@@ -64,11 +64,12 @@ def _price_s() -> float | None:
             for _ in range(2):
                 ctypes.memset(ctypes.addressof(held), 0, REGION_BYTES)
                 moments.append(time.perf_counter())
-            num = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begun
+            num = max(num, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begun)
             del held
-        if num:
-            prices.append((moments[1] - moments[0] - (moments[2] - moments[1])) / num)
-    return max(0.0, min(prices)) if prices else None
+        new_s.append(moments[1] - moments[0])
+        again_s.append(moments[2] - moments[1])
+    # The least of each: what else ran meanwhile is in neither.
+    return max(0.0, min(new_s) - min(again_s)) / num if num else None
 
 
 def _allocator(

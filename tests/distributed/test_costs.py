@@ -7,16 +7,21 @@ from .jobs import left_of, run_ranks, start_ranks
 pytestmark = pytest.mark.slow
 
 SLOW_S = 0.04
+LONGER = ("--budget", "60s")
+"""Beside other programs; a run of listed sizes ends when it has enough."""
 
 
 def test_a_rank_that_takes_longer_in_every_step(tmp_path):
-    found = run_ranks(2, "--json", "--sizes", "64", folder=tmp_path, PLANT_SLOW=f"1:{SLOW_S}")
+    planted = f"1:{SLOW_S}"
+    found = run_ranks(2, "--json", "--sizes", "64", *LONGER, folder=tmp_path, PLANT_SLOW=planted)
     assert found.code == 0, found
     assert left_of(found) == []
     scaling = found.advice.scaling
     assert scaling.straggler == 1
     assert scaling.waits_s[1] == 0
-    assert scaling.waits_s[0] == pytest.approx(SLOW_S, rel=0.5)
+    assert scaling.waits_s[0] >= 0.5 * SLOW_S
+    if not any(trial.contended for trial in found.record.trials):
+        assert scaling.waits_s[0] == pytest.approx(SLOW_S, rel=0.5)
     assert "distribution.straggler" in found.findings
     # Waiting is no transfer: rank 0 waits inside its collective, the last one for nobody.
     (pairs,) = found.record.distribution.communication
@@ -38,20 +43,22 @@ def test_lock_step_and_a_single_process_agree(tmp_path):
     for num in (1, 2):
         folder = tmp_path / str(num)
         folder.mkdir()
-        options = ("--json", "--sizes", "64,256", "--budget", "15s")
+        options = ("--json", "--sizes", "64,256", *LONGER)
         planted = f"{fixed_s}:{per_sample_s}"
         jobs[num] = start_ranks(num, *options, folder=folder, preloaded=True, PLANT_COST=planted)
-    times = {}
+    timed = {}
     for num, job in jobs.items():
         done = job.finish()
         assert done.code == 0, done
-        times[num] = {
-            trial.batch_size: trial.step_s.median
+        timed[num] = {
+            trial.batch_size: trial
             for trial in done.searched
             if trial.kind == "timed" and trial.ran
         }
-    assert 64 in times[1].keys() & times[2].keys(), times
-    for size in times[1].keys() & times[2].keys():
-        alone_s, together_s = times[1][size], times[2][size]
+    assert 64 in timed[1].keys() & timed[2].keys(), timed
+    for size in timed[1].keys() & timed[2].keys():
+        trials = timed[1][size], timed[2][size]
+        alone_s, together_s = (trial.step_s.median for trial in trials)
         assert min(alone_s, together_s) >= fixed_s + per_sample_s * size, size
-        assert alone_s == pytest.approx(together_s, rel=0.3), size
+        if not any(trial.contended for trial in trials):
+            assert alone_s == pytest.approx(together_s, rel=0.3), size

@@ -37,7 +37,7 @@ def test_they_are_steered_in_lock_step(method, tmp_path):
 
 def test_a_rank_that_is_a_program_is_steered(tmp_path):
     """The script itself asserts that the start-up hook left no trace in its environment."""
-    options = ("run", *QUICK, *LARGEST, "64")
+    options = ("run", *QUICK, *LARGEST, "64", "--budget", "60s")
     found = driver.run_preloaded(*options, PROGRAMS, free_port(), folder=tmp_path)
     assert_both_ran_in_step(found)
     assert left_of(found) == []

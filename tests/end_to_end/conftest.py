@@ -34,6 +34,7 @@ def memory_run(tmp_path_factory):
     """The largest size of memory_hungry.py below a limit."""
     folder = tmp_path_factory.mktemp("memory")
     options = ("--goal", "memory", "--memory-limit", "450MiB", "--memory-margin", "15%")
+    options = (*options, "--budget", "60s")
     script = driver.SCRIPTS / "memory_hungry.py"
     return driver.run_preloaded(
         "run", "--json", "-q", "-o", "out", "--no-profile", *options, script, folder=folder

@@ -30,7 +30,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT_S = 240
 ON_CPU = ("--device", "cpu") if devices() else ()
 """These tests are about the CPU; where there is no GPU, the tool has to see that by itself."""
-KEPT = ("too noisy", "worse")
+KEPT = ("too noisy", "worse", "no gain")
 """Standings under which a script keeps its own size: noise or a comparison speaks against others.
 
 On a busy machine either may be the answer, to any script.

@@ -61,7 +61,10 @@ import torch
 def workload(batch_size):
     return lambda: train(*batch(32))
 """
-QUICK = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "4,16")
+QUICK = (
+    *("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "4,16"),
+    *("--budget", "60s"),
+)
 
 
 @pytest.mark.parametrize(

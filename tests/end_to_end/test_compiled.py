@@ -67,14 +67,17 @@ LINE = re.compile(r"step (\d+) of (\d+): compiled (\d+), ran (\d+)")
 
 
 @pytest.mark.parametrize(
-    ("text", "arguments"),
-    [(LOADER, ()), (OWN_BATCHES, ("batch_size={batch_size}",))],
+    ("text", "sizes", "arguments"),
+    [
+        (LOADER, ("--max-batch", "64"), ()),
+        (OWN_BATCHES, ("--sizes", "16,64"), ("batch_size={batch_size}",)),
+    ],
     ids=["loader", "own batches"],
 )
-def test_every_step_runs_compiled_code(tmp_path, text, arguments):
+def test_every_step_runs_compiled_code(tmp_path, text, sizes, arguments):
     (tmp_path / "train.py").write_text(text)
-    words = ("--json", "-q", "--device", "cpu", "-o", "out", "--budget", "20s")
-    done = run("run", *words, "train.py", *arguments, folder=tmp_path)
+    words = ("--json", "-q", "--device", "cpu", "-o", "out", "--budget", "60s")
+    done = run("run", *words, *sizes, "train.py", *arguments, folder=tmp_path)
     assert done.code == 0, done
     record = done.record
     assert record.discovery.compiled

@@ -15,6 +15,7 @@ from .driver import SCRIPTS, run_well
 
 pytestmark = pytest.mark.slow
 
+LONGER = ("--budget", "60s")
 PUBLIC = Path(__file__).parents[2] / "bench/public"
 
 
@@ -24,6 +25,8 @@ class Page:
 
     Attributes:
         own: the script's own size.
+        options: beside the budget, which is no default here: the usual one of tests, or, of a
+            script that is started for each size, a larger one.
     """
 
     door: str
@@ -35,8 +38,8 @@ class Page:
 PAGES = {
     "mnist": Page("loader", 64, ("mnist.py",)),
     "token_budget": Page("loader", 300, ("token_budget.py",)),
-    "nanogpt": Page("template", 12, ("nanogpt.py", "--batch_size={batch_size}")),
-    "dqn": Page("template", 128, ("dqn.py", "--batch-size", "{batch_size}")),
+    "nanogpt": Page("template", 12, ("nanogpt.py", "--batch_size={batch_size}"), LONGER),
+    "dqn": Page("template", 128, ("dqn.py", "--batch-size", "{batch_size}"), LONGER),
     "workload": Page("workload", 32, ("bench.py",), ("--workload",)),
 }
 

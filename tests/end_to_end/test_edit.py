@@ -97,5 +97,7 @@ def test_the_change_is_tried(tmp_path, text, words, change, check):
 def test_no_time_is_left_for_it(tmp_path):
     (tmp_path / "train.py").write_text(f"import time\ntime.sleep(6)\n{PLAIN}")
     options = ("--json", "-q", "-o", "out", "--no-profile", "--budget", "4s", "--goal", "memory")
-    done = run_well("run", *options, "--sizes", "16,64", "train.py", folder=tmp_path)
+    # The first trial may always be made.
+    done = run_well("run", *options, "--sizes", "64", "train.py", folder=tmp_path)
+    assert done.advice.change.startswith("train.py:16  batch_size=16 → batch_size=64")
     assert done.advice.change_check == "unchecked: no time was left for it"

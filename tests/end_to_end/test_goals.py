@@ -41,7 +41,10 @@ class TestKnee:
         if result.advice.standing in KEPT:
             assert chosen.batch_size == record.discovery.native_batch_size == 16
             return
-        assert chosen.batch_size in sizes
+        if result.advice.sureness == "measured once":  # no time was left for a fresh process
+            assert record.search_s > record.goal.budget_s / 3
+        else:
+            assert chosen.batch_size in sizes
         for other in sizes - {chosen.batch_size}:
             floor = 1 - record.goal.tolerance
             shown = is_below(Measurements.of(record), chosen.batch_size, other, floor)
@@ -127,7 +130,7 @@ class TestMemory:
     def test_refusals_are_real(self, tmp_path):
         """The kernel itself refuses; the run goes on below with a new process."""
         options = ("--no-profile", "--memory-limit", "450MiB", "--goal", "memory")
-        options = ("--json", "-q", "-o", "out", *options)
+        options = ("--json", "-q", "-o", "out", "--budget", "60s", *options)
         script = SCRIPTS / "memory_hungry.py"
         done = run_well("run", *options, "--sizes", "8,200,400", script, folder=tmp_path)
         search = done.searched

@@ -6,7 +6,7 @@ from .driver import SCRIPTS, run_preloaded
 
 pytestmark = pytest.mark.slow
 
-OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--budget", "10s")
+OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--budget", "40s")
 SCRIPT = SCRIPTS / "refusals.py"
 
 

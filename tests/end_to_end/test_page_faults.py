@@ -14,7 +14,7 @@ SCRIPT = SCRIPTS / "remedies_gives_back.py"
 @pytest.mark.slow
 def test_memory_that_every_step_takes_anew(tmp_path):
     """The remedy is applied: the variables as the finding prints them."""
-    options = ("--json", "-q", "--no-profile", "--sizes", "8", "--budget", "20s")
+    options = ("--json", "-q", "--no-profile", "--sizes", "8", "--budget", "60s")
     alone = run("run", *options, "-o", "alone", SCRIPT, folder=tmp_path)
     assert alone.code == 0, alone
     finding = alone.finding("memory.page_faults")
@@ -28,4 +28,5 @@ def test_memory_that_every_step_takes_anew(tmp_path):
     assert kept.code == 0, kept
     assert "memory.page_faults" not in kept.findings
     again = next(each for each in kept.record.trials if each.step_s is not None)
-    assert again.step_s.median < trial.step_s.median
+    if not (trial.contended or again.contended):  # else the two times are of the neighbours too
+        assert again.step_s.median < trial.step_s.median

@@ -17,7 +17,7 @@ from .driver import run_preloaded as run
 pytestmark = pytest.mark.slow
 
 OPTIONS = ("-o", "out", "--no-profile", "--goal", "memory")
-PLAIN = (*OPTIONS, "--sizes", "4,8")
+PLAIN = (*OPTIONS, "--budget", "60s", "--sizes", "4,8")
 
 
 def next_of(text):
@@ -130,7 +130,7 @@ class TestErrors:
         assert again.code == 0, again
 
     def test_a_size_between_multiples(self, tmp_path):
-        words = (*OPTIONS, "--multiple-of", "4", "--sizes")
+        words = (*OPTIONS, "--budget", "60s", "--multiple-of", "4", "--sizes")
         done = run("run", *words, "9", SCRIPTS / "plain.py", folder=tmp_path)
         assert done.code == 2, done
         for size in re.search(r"Take (\d+) or (\d+)\.", done.error).groups():

@@ -6,7 +6,7 @@ from .driver import SCRIPTS, run_well
 
 pytestmark = pytest.mark.slow
 
-OPTIONS = ("--json", "-q", "-o", "out", "--no-profile")
+OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--budget", "40s")
 
 
 def test_a_crash_whose_neighbours_run_is_a_constraint(tmp_path):
@@ -36,7 +36,7 @@ def test_multiples_that_were_asked_for(tmp_path):
 def test_a_batch_divides_the_tokens_of_a_step(tmp_path):
     """In the style of llm.c: 4 is the largest that it takes, and the assert is said."""
     script, size = SCRIPTS / "divides_tokens.py", "--batch_size={batch_size}"
-    done = run_well("run", *OPTIONS, "--budget", "40s", script, size, folder=tmp_path)
+    done = run_well("run", *OPTIONS, script, size, folder=tmp_path)
     trials = done.searched
     assert trials[0].batch_size == 4  # its own size comes first
     assert trials[0].ran

@@ -6,7 +6,7 @@ import pytest
 from batchadvisor.advisor.explain.change import change
 from batchadvisor.session.workers.restarts import MAX_RESTARTS
 
-from .driver import changed_line, line_of
+from .driver import KEPT, changed_line, line_of
 from .styles import STYLES
 
 pytestmark = pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_the_recommended_size_ran_and_was_confirmed(styled, name):
     advice, trials = result.advice, result.record.trials
     chosen = advice.recommended
     assert trials[chosen.trial].batch_size == chosen.batch_size
-    if advice.standing in ("too noisy", "worse", "own"):  # nothing to change, so nothing to confirm
+    if advice.standing in (*KEPT, "own"):  # nothing to change, so nothing to confirm
         assert chosen.batch_size == STYLES[name].native
         assert advice.headline.startswith(f"Keep batch size {chosen.batch_size}: ")
         assert advice.change == "nothing to change"

@@ -10,7 +10,7 @@ from .driver import run_preloaded as run
 
 pytestmark = pytest.mark.slow
 
-OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory")
+OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--goal", "memory", "--budget", "60s")
 
 
 def sizes_that_arrived(done):
@@ -158,7 +158,7 @@ class TestOnlyAtItsOwnSize:
     @pytest.mark.parametrize("words", [(), ("--skip-errors",)])
     def test_an_option_that_shapes_the_model(self, tmp_path, words):
         script = SCRIPTS / "shaped_by_size.py"
-        sizes = ("--json", "--no-profile", "--sizes", "16,32,64", "-o", "out")
+        sizes = ("--json", "--no-profile", "--sizes", "16,32,64", "--budget", "60s", "-o", "out")
         done = run_well("run", *sizes, script, *words, folder=tmp_path)
         assert sizes_that_arrived(done) == [16, 32, 64]
         record = done.record

@@ -89,13 +89,13 @@ def test_what_never_gets_a_node_is_cancelled(slurm, folder):
     words = ("--parsable", "--gres", "gpu:v100:1", "-o", "/dev/null", "--wrap", "exec sleep 600")
     busy = slurm.ask("sbatch", *words)
     try:
-        gres = ("--gres", "gpu:v100:1", "--time-limit", "3s")
+        gres = ("--gres", "gpu:v100:1", "--time-limit", "15s")
         done = run(*WORDS, *gres, "-o", "out", "model.py", folder=folder, variables=slurm.variables)
         assert slurm.jobs() == [busy]
     finally:
         slurm.ask("scancel", "--signal=KILL", busy)
     assert done.code == 1
-    assert "no node came within --time-limit 3.0 s" in done.error
+    assert "no node came within --time-limit 15.0 s" in done.error
     assert "Resources" in done.error
     assert devices(folder / "out")["v100"].error
     assert done.left == []

@@ -15,11 +15,10 @@ def probed(name, folder, *words, options=OPTIONS, preload=TORCH):
     """
     (folder / name).write_text((SCRIPTS / name).read_text())
     sizes = ("--sizes", ",".join(map(str, SIZES)))
-    fresh = preload is None
-    given = {} if fresh else {"preloaded": True, "preload": preload}
-    if fresh:  # whose imports count against the budget
-        options = (*options, "--budget", "30s")
-    return start("run", *options, *sizes, name, *words, folder=folder, **given).finish()
+    given = {} if preload is None else {"preloaded": True, "preload": preload}
+    # Where nothing was imported before, that counts too; the last budget given is the one.
+    options = (*options, "--budget", "30s", *sizes)
+    return start("run", *options, name, *words, folder=folder, **given).finish()
 
 
 def assert_steered(done, *, native, micro_batches, num_samples):

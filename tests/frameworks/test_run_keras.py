@@ -73,7 +73,7 @@ def test_jax_on_several_devices(tmp_path, monkeypatch):
     assert seed in text
     spread = "    keras.distribution.set_distribution(keras.distribution.DataParallel())\n"
     (tmp_path / "keras_mlp.py").write_text(text.replace(seed, seed + spread))
-    words = ("--sizes", "8,64,65", "--budget", "30s", "keras_mlp.py")
+    words = ("--sizes", "8,64,65", "--budget", "60s", "keras_mlp.py")
     done = run_preloaded("run", *OPTIONS, *words, folder=tmp_path, preload=KERAS["jax"])
     assert done.code == 0, done
     discovery = done.record.discovery

@@ -17,7 +17,7 @@ from .preloads import HUGGING_FACE, LIGHTNING
 
 pytestmark = pytest.mark.frameworks
 OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--worst-case")
-OF_MEMORY = ("--goal", "memory", "--max-batch", "64", "--budget", "3s")
+OF_MEMORY = ("--goal", "memory", "--max-batch", "64", "--budget", "10s")
 """Two windows of two steps each, in one process."""
 NATIVE, LONGEST = 16, 61
 

@@ -80,8 +80,8 @@ def run(stub_folder, tmp_path, monkeypatch):
 
     def start(text, stub="gpus=4,alike=1", num=4, options=(), spares=0, **variables):
         (tmp_path / "train.py").write_text(COMMON + text)
-        words = ["run", "--device", "auto", "--sizes", "8", "--budget", "3s", "--no-profile"]
-        words += ["--json", "-o", "run", *options, "train.py"]
+        words = ["run", "--device", "auto", "--sizes", "8", "--budget", "15s", "--no-profile"]
+        words += ["--goal", "memory", "--json", "-o", "run", *options, "train.py"]
         environment = {
             **dict(preload.variables), "SOFTWARE_GPU_NVML": stub, "EXPECTED": str(num),
             "OWN_PORT": str(free_ports()), **variables,

@@ -61,8 +61,9 @@ def timed(name, work, times=5):
     work()
     torch.cuda.synchronize()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
     began = time.perf_counter()
+    torch.cuda._sleep(10 * MB)  # all that does not wait is queued before the first begins
+    start.record()
     for _ in range(times):
         work()
     queued = time.perf_counter()
@@ -97,6 +98,8 @@ with torch.cuda.device(1):
     timed("second", lambda: torch.mm(b, b, out=b))
 print(json.dumps(said))
 """
+SLEEP_MS = 10
+"""Of the device before what is timed begins on it; within what the host takes."""
 
 
 def test_prices_and_waits(machine):
@@ -118,14 +121,14 @@ def test_prices_and_waits(machine):
         assert said[name][0] == pytest.approx(expected, rel=0.03, abs=0.01), name
     for name, (event_ms, queued_ms, waited_ms) in said.items():
         times = 1 if name == "queue" else 5
-        assert waited_ms >= 0.99 * times * event_ms, name
+        assert waited_ms >= 0.99 * (SLEEP_MS + times * event_ms), name
         if name in {"sleep", "pinned", "graph"}:
-            assert queued_ms < 0.5 * times * event_ms, name
+            assert queued_ms < SLEEP_MS + 0.5 * times * event_ms, name
     assert said["peer"][0] == pytest.approx(1, rel=0.05)
     assert said["pageable"][0] >= 1  # the host's time between two is its own
-    assert said["pageable"][1] >= 5 * 0.99
-    assert said["item"][1] >= 5 * 2
-    assert said["queue"][1] == pytest.approx(20, rel=0.2)  # until 100 are left
+    assert said["pageable"][1] >= SLEEP_MS + 5 * 0.99
+    assert said["item"][1] >= SLEEP_MS + 5 * 2
+    assert said["queue"][1] >= SLEEP_MS + 0.8 * 20  # until 100 are left
 
 
 SEEN = """
