@@ -130,6 +130,13 @@ class Recorder:
             core.look_step = self.creep.step(core.num_ended)
         core.due_step = min(core.due_step, self.creep.next_look)
 
+    def pause(self, core: Core) -> None:
+        """No profiler watches what is no training."""
+        if self.windows is not None and self.windows.active:
+            self.windows.pause(core.num_ended)
+            core.timing = not self.windows.active
+            core.due_step = self._next_step()
+
     def growth(self, core: Core) -> None:
         """Counts the peak of the process so far for the sizes so far."""
         self.readings.read_peak(core.sizes)
