@@ -1,7 +1,7 @@
 """The folder of a run: its record, those of earlier versions, files that are cut, two writers."""
 
-import os
 import json
+import os
 from contextlib import contextmanager
 from pathlib import Path
 
