@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..advisor.measured.noise_scale import noise_interval
+from ..errors import BatchAdvisorError
 from ..records import Fault, Goal, NoiseScale, Profile, RunRecord, RunState, ScriptInfo
 from ..session.recording.event_files import EventStore
 from ..session.recording.store import RunStore
@@ -120,7 +121,16 @@ class Recorder:
         except Exception as error:  # noqa: BLE001
             core.due_ns = core.due_step = NEVER
             core.timing = True
+            self._stop_watching()
             self._doubt(f"the callback stopped measuring: {type(error).__name__}: {error}")
+
+    def _stop_watching(self) -> None:
+        """Else a profiler that is open would record the rest of the training."""
+        if self.windows is not None:
+            self.windows.abandon("the callback stopped measuring in its profiled window")
+        if self.noise is not None:
+            self.noise.close()
+        self.memory.finish()
 
     def look(self, core: Core) -> None:
         """Memory that is held between two steps; a failure to read it ends no training."""
@@ -268,8 +278,17 @@ class Recorder:
         self._tell_of_problems()
         return record
 
+    def left(self) -> RunRecord:
+        """What is known, written, where `finish` failed: else the record says that it runs."""
+        record = self.record("failed", "the record was not finished")
+        with contextlib.suppress(BatchAdvisorError):
+            self.store.save(record)
+        return record
+
     def _let_go(self) -> None:
         """Also where the last record could not be made: another run may want the folder."""
+        # A loop that goes on afterwards is none of ours, and its record is written.
+        self.core.due_ns = self.core.due_step = self.core.look_step = NEVER
         self._saver.close()
         self.store.close()
         self.readings.stop()
@@ -377,7 +396,10 @@ def noise_scale_of(
         return None, {"noise_scale": reason}
     if meter.unavailable:
         return None, {"noise_scale": meter.unavailable}
-    pairs = meter.found()
+    try:
+        pairs = meter.found()
+    except RuntimeError as error:  # a device that failed gives back no values
+        return None, {"noise_scale": f"the norms could not be read: {type(error).__name__}"}
     if pairs is None:
         return None, {
             "noise_scale": "no step had two gradients of equal size: accumulation or several "
