@@ -66,6 +66,8 @@ class KerasCallback(AroundLoop, keras.callbacks.Callback):
             framework=f"keras ({backend})", version=version_of("keras"), device=_device(backend)
         )
         optimizer = getattr(self.model, "optimizer", None)
+        # With mixed_float16 Keras wraps it in one that scales the loss and accumulates nothing.
+        optimizer = getattr(optimizer, "inner_optimizer", None) or optimizer
         self._micro_batches = int(getattr(optimizer, "gradient_accumulation_steps", None) or 1)
         facts.micro_batches = self._micro_batches
         _add_model(facts, self.model, optimizer)

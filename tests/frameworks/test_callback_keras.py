@@ -118,6 +118,14 @@ def test_accumulation(run):
     assert record.discovery.micro_batches == 2
 
 
+def test_accumulation_under_a_loss_scale(run):
+    """The optimizer inside of the one that scales the loss is the one that accumulates."""
+    record = read_record(run[1] / "scaled")
+    assert record.observed.num_steps == 10
+    assert record.discovery.micro_batches == 2
+    assert record.discovery.optimizers[0].name == "AdamW"
+
+
 def test_several_steps_in_one_call(run):
     backend, folder, results = run
     if backend == "torch":
