@@ -13,12 +13,13 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..advisor.measured.noise_scale import noise_interval
-from ..errors import BatchAdvisorError
+from ..errors import BatchAdvisorError, UsageError
 from ..records import Fault, Goal, NoiseScale, Profile, RunRecord, RunState, ScriptInfo
 from ..session.recording.event_files import EventStore
 from ..session.recording.store import RunStore
@@ -73,8 +74,7 @@ class Recorder:
         self.root = folder_of(options, facts.world_size)
         self.folder = self.root if facts.rank == 0 else self.root / f"rank-{facts.rank:04d}"
         follows = options.scalars and facts.rank == 0
-        self.store = (EventStore if follows else RunStore)(self.folder)
-        keep_earlier(self.folder)
+        self.store = _store(EventStore if follows else RunStore, self.folder)
         self._saver = Saver(self.store, self.folder)
         self.core = Core(self)
         self.readings = DeviceReadings(probe)
@@ -225,7 +225,8 @@ class Recorder:
         values = {
             "batchadvisor/samples per second": num_samples / total_ns * 1e9,
             "batchadvisor/step time (s)": total_ns / steps / 1e9,
-            "batchadvisor/input wait (%)": 100 * total_wait_ns / total_ns,
+            # The host may wait longer than a device behind it takes for what was queued before.
+            "batchadvisor/input wait (%)": min(100.0, 100 * total_wait_ns / total_ns),
         }
         peak = self.readings.peaks.get(max(core.sizes))
         if peak is not None:
@@ -377,6 +378,26 @@ class Recorder:
         if text not in self.doubts:
             self.doubts.append(text)
             self._say(text)
+
+
+def _store(kind: type[RunStore], folder: Path) -> RunStore:
+    """The run's folder, locked; the record of an earlier run in it stays.
+
+    Raises:
+        UsageError: it cannot be had, with a way out that a callback has.
+    """
+    try:
+        store = kind(folder)
+    except UsageError as error:
+        remedy = "Choose another folder with logdir=."
+        if isinstance(error.__cause__, BlockingIOError):
+            remedy = (
+                "Wait for it, or choose another folder with logdir=. Ranks have folders of their "
+                "own where each begins the callback after init_process_group."
+            )
+        raise UsageError(error.what, remedy) from error.__cause__
+    keep_earlier(folder)
+    return store
 
 
 # The noise scale of a watched training, or why there is none.
