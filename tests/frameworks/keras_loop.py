@@ -63,6 +63,9 @@ model = make()
 results["watch"] = fit(model, adapter("watch"))[:2]
 results["steps"] = fit(make(accumulate=2), adapter("accumulate"))[2]
 fit(make(accumulate=2, scaled=True), adapter("scaled"))
+os.environ.update(RANK="1", WORLD_SIZE="2")
+fit(make(), adapter("ranks"))
+del os.environ["RANK"], os.environ["WORLD_SIZE"]
 if keras.backend.backend() != "torch":  # the torch backend runs one step a call
     results["per_call"] = fit(make(per_call=3), adapter("per_call"))[2]
 fit(model, adapter("validate"), validation_split=0.2)
