@@ -20,7 +20,7 @@ MAX_RETRIES = 5
 MAX_PUT_OFF = 2
 """A pause puts a window off so many times: epochs of fewer steps than it has hold none."""
 FOREIGN = "another profiler runs in this process"
-TOO_EARLY = "the run was over before its profiled window"
+OVER_BEFORE = "the run was over before its profiled window"
 
 
 class Windows:
@@ -62,7 +62,7 @@ class Windows:
         self.step_s: dict[int, float] = {}
         self._kept_since_s = 0.0
         self.began: list[int] = []
-        self.reason = TOO_EARLY
+        self.reason = OVER_BEFORE
 
     @property
     def active(self) -> bool:
@@ -89,7 +89,7 @@ class Windows:
         if self._profiler is None or self._put_off >= MAX_PUT_OFF:
             return
         self._put_off += 1
-        self.abandon(TOO_EARLY)
+        self.abandon(OVER_BEFORE)
         self.next_step = num_steps + 1
 
     def skip(self, reason: str) -> None:
