@@ -17,8 +17,9 @@ WARMUP = 1
 """Steps of each window in which the profiler runs already and nothing is kept."""
 BUSY_RETRY_STEPS = 100
 MAX_RETRIES = 5
-MAX_PUT_OFF = 2
-"""A pause puts a window off so many times: epochs of fewer steps than it has hold none."""
+MAX_PUT_OFF = 1
+"""A pause puts a window off so many times: the next one begins with the steps after the pause, and
+if a pause comes into that too, none fits between two of them."""
 FOREIGN = "another profiler runs in this process"
 OVER_BEFORE = "the run was over before its profiled window"
 
