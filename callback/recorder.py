@@ -13,11 +13,13 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..advisor.measured.noise_scale import noise_interval
+from ..errors import BatchAdvisorError, UsageError
 from ..records import Fault, Goal, NoiseScale, Profile, RunRecord, RunState, ScriptInfo
 from ..session.recording.event_files import EventStore
 from ..session.recording.store import RunStore
@@ -72,8 +74,7 @@ class Recorder:
         self.root = folder_of(options, facts.world_size)
         self.folder = self.root if facts.rank == 0 else self.root / f"rank-{facts.rank:04d}"
         follows = options.scalars and facts.rank == 0
-        self.store = (EventStore if follows else RunStore)(self.folder)
-        keep_earlier(self.folder)
+        self.store = _store(EventStore if follows else RunStore, self.folder)
         self._saver = Saver(self.store, self.folder)
         self.core = Core(self)
         self.readings = DeviceReadings(probe)
@@ -120,7 +121,16 @@ class Recorder:
         except Exception as error:  # noqa: BLE001
             core.due_ns = core.due_step = NEVER
             core.timing = True
+            self._stop_watching()
             self._doubt(f"the callback stopped measuring: {type(error).__name__}: {error}")
+
+    def _stop_watching(self) -> None:
+        """Else a profiler that is open would record the rest of the training."""
+        if self.windows is not None:
+            self.windows.abandon("the callback stopped measuring in its profiled window")
+        if self.noise is not None:
+            self.noise.close()
+        self.memory.finish()
 
     def look(self, core: Core) -> None:
         """Memory that is held between two steps; a failure to read it ends no training."""
@@ -129,6 +139,13 @@ class Recorder:
         with contextlib.suppress(OSError, RuntimeError, ValueError):
             core.look_step = self.creep.step(core.num_ended)
         core.due_step = min(core.due_step, self.creep.next_look)
+
+    def pause(self, core: Core) -> None:
+        """No profiler watches what is no training."""
+        if self.windows is not None and self.windows.active:
+            self.windows.pause(core.num_ended)
+            core.timing = not self.windows.active
+            core.due_step = self._next_step()
 
     def growth(self, core: Core) -> None:
         """Counts the peak of the process so far for the sizes so far."""
@@ -208,7 +225,8 @@ class Recorder:
         values = {
             "batchadvisor/samples per second": num_samples / total_ns * 1e9,
             "batchadvisor/step time (s)": total_ns / steps / 1e9,
-            "batchadvisor/input wait (%)": 100 * total_wait_ns / total_ns,
+            # The host may wait longer than a device behind it takes for what was queued before.
+            "batchadvisor/input wait (%)": min(100.0, 100 * total_wait_ns / total_ns),
         }
         peak = self.readings.peaks.get(max(core.sizes))
         if peak is not None:
@@ -261,8 +279,17 @@ class Recorder:
         self._tell_of_problems()
         return record
 
+    def left(self) -> RunRecord:
+        """What is known, written, where `finish` failed: else the record says that it runs."""
+        record = self.record("failed", "the record was not finished")
+        with contextlib.suppress(BatchAdvisorError):
+            self.store.save(record)
+        return record
+
     def _let_go(self) -> None:
         """Also where the last record could not be made: another run may want the folder."""
+        # A loop that goes on afterwards is none of ours, and its record is written.
+        self.core.due_ns = self.core.due_step = self.core.look_step = NEVER
         self._saver.close()
         self.store.close()
         self.readings.stop()
@@ -353,6 +380,26 @@ class Recorder:
             self._say(text)
 
 
+def _store(kind: type[RunStore], folder: Path) -> RunStore:
+    """The run's folder, locked; the record of an earlier run in it stays.
+
+    Raises:
+        UsageError: it cannot be had, with a way out that a callback has.
+    """
+    try:
+        store = kind(folder)
+    except UsageError as error:
+        remedy = "Choose another folder with logdir=."
+        if isinstance(error.__cause__, BlockingIOError):
+            remedy = (
+                "Wait for it, or choose another folder with logdir=. Ranks have folders of their "
+                "own where each begins the callback after init_process_group."
+            )
+        raise UsageError(error.what, remedy) from error.__cause__
+    keep_earlier(folder)
+    return store
+
+
 # The noise scale of a watched training, or why there is none.
 
 
@@ -370,7 +417,10 @@ def noise_scale_of(
         return None, {"noise_scale": reason}
     if meter.unavailable:
         return None, {"noise_scale": meter.unavailable}
-    pairs = meter.found()
+    try:
+        pairs = meter.found()
+    except RuntimeError as error:  # a device that failed gives back no values
+        return None, {"noise_scale": f"the norms could not be read: {type(error).__name__}"}
     if pairs is None:
         return None, {
             "noise_scale": "no step had two gradients of equal size: accumulation or several "

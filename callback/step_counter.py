@@ -34,6 +34,9 @@ class Listener(Protocol):
     def boundary(self, core: Core, now_ns: int) -> None:
         """It is due: the first step is over, `due_ns` has passed, or `due_step` was reached."""
 
+    def pause(self, core: Core) -> None:
+        """Something that is no training follows; the step before it is closed."""
+
     def growth(self, core: Core) -> None:
         """A larger micro-batch than all before will run next."""
 
@@ -198,6 +201,7 @@ class Core:
         """
         if self._complete:
             self._close(self._clock())
+        self._listener.pause(self)
         if self._micro:
             self._broken = True  # an accumulation goes on afterwards; its time means nothing
         if self.pacer is not None:

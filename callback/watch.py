@@ -119,7 +119,8 @@ class Watch:
                 self._speak()
         except Exception as own:  # noqa: BLE001  our own failure must not hide the user's result
             self.say(f"the record could not be finished: {type(own).__name__}: {own}")
-            self.record = self.record or recorder.record("failed", "the record was not finished")
+            with contextlib.suppress(Exception):
+                self.record = self.record or recorder.left()
 
     def _leave_memory_page(self, recorder: Recorder) -> None:
         """Writes the page of what filled the memory beside the record."""

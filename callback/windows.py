@@ -17,7 +17,11 @@ WARMUP = 1
 """Steps of each window in which the profiler runs already and nothing is kept."""
 BUSY_RETRY_STEPS = 100
 MAX_RETRIES = 5
+MAX_PUT_OFF = 1
+"""A pause puts a window off so many times: the next one begins with the steps after the pause, and
+if a pause comes into that too, none fits between two of them."""
 FOREIGN = "another profiler runs in this process"
+OVER_BEFORE = "the run was over before its profiled window"
 
 
 class Windows:
@@ -52,14 +56,14 @@ class Windows:
         self._rank, self._device_type, self._say = rank, device_type, say
         self._profiler: Any = None
         self._batch_size = 0
-        self._retries = 0
+        self._retries = self._put_off = 0
         self._restore: Callable[[], None] | None = None
         self.next_step = options.profile_after
         self.profiles: dict[int, Profile] = {}
         self.step_s: dict[int, float] = {}
         self._kept_since_s = 0.0
         self.began: list[int] = []
-        self.reason = "the run was over before its profiled window"
+        self.reason = OVER_BEFORE
 
     @property
     def active(self) -> bool:
@@ -77,6 +81,17 @@ class Windows:
             self._advance(num_steps)
         elif num_steps >= self.next_step and batch_size is not None:
             self._open(num_steps, batch_size)
+
+    def pause(self, num_steps: int) -> None:
+        """What follows is no training: an open window begins anew after the next step.
+
+        Else the whole of a validation would stand in its trace.
+        """
+        if self._profiler is None or self._put_off >= MAX_PUT_OFF:
+            return
+        self._put_off += 1
+        self.abandon(OVER_BEFORE)
+        self.next_step = num_steps + 1
 
     def skip(self, reason: str) -> None:
         """There will be no window."""
@@ -147,6 +162,7 @@ class Windows:
             self.next_step = NEVER
             return
         self._profiler = None
+        self._put_off = 0
         self.profiles[self._batch_size] = profile
         self.step_s[self._batch_size] = step_s
         self.reason = ""

@@ -100,18 +100,24 @@ def _not_worth_it(scaling: Scaling | None) -> list[Finding]:
             severity="warning" if sure else "info",
             message=f"distribution over {scaling.world_size} ranks {words} "
             f"at batch {scaling.batch_size}",
-            evidence=(
-                Evidence(
-                    metric="Tsync (s)",
-                    value=round(scaling.sync_s.median, 6),
-                    threshold=round((scaling.world_size - 1) * scaling.compute_s.median, 6),
-                ),
-            ),
+            evidence=(_cost(scaling),),
             remedy=f"by the law it pays from about {even} samples a rank on (an estimate)."
             if even is not None and even > scaling.batch_size
             else "a larger batch, accumulation under no_sync, or compressed gradients.",
         )
     ]
+
+
+def _cost(scaling: Scaling) -> Evidence:
+    """The two times that the verdict compares."""
+    single = scaling.alone_s
+    if single is None:
+        metric, value, single = "Tsync (s)", scaling.sync_s.median, scaling.compute_s
+    else:
+        metric = "longer than a step of one alone (s)"
+        value = scaling.step_s.median - single.median
+    threshold = round((scaling.world_size - 1) * single.median, 6)
+    return Evidence(metric=metric, value=round(value, 6), threshold=threshold)
 
 
 def _uneven_memory(measurements: Measurements, batch_size: int | None) -> list[Finding]:

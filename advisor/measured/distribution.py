@@ -97,19 +97,26 @@ def epoch_samples(discovery: Discovery, world_size: int) -> tuple[int | None, st
     return None, "the ranks do not share the data: no distributed sampler"
 
 
-def verdict_of(sync: Spread, compute: Spread, world_size: int) -> tuple[str, str]:
+def verdict_of(
+    sync: Spread, compute: Spread, world_size: int, *, alone: bool = False
+) -> tuple[str, str]:
     """Whether R devices are faster than one, as far as the intervals tell.
 
     Args:
         sync: what a step of R devices takes longer than one of a single device.
         compute: a step on a single device.
+        alone: whether one device was measured by itself: then the ranks' sharing of a host is in
+            what their step takes longer, and that is more than Tsync.
     """
     others = world_size - 1
-    have = f"Tsync {_ms(sync)}, {others} x Tcomp {_ms(scaled(compute, others))}"
+    longer = f"a step takes {_ms(sync)} longer than one alone" if alone else f"Tsync {_ms(sync)}"
+    single = "Tcomp of one" if alone else "Tcomp"
+    have = f"{longer}, {others} x {single} {_ms(scaled(compute, others))}"
+    what = "it" if alone else "synchronisation"
     if sync.high < others * compute.low:
-        return "pays", f"{have}: synchronisation costs less than the other ranks save"
+        return "pays", f"{have}: {what} costs less than the other ranks save"
     if sync.low > others * compute.high:
-        return "does not pay", f"{have}: synchronisation costs more than the other ranks save"
+        return "does not pay", f"{have}: {what} costs more than the other ranks save"
     return "cannot tell", f"{have}: the intervals overlap"
 
 
@@ -151,7 +158,8 @@ def _scaling(
     pairs = paired_times(chosen)
     assert pairs is not None
     unavailable: dict[str, str] = {}
-    verdict, message = verdict_of(pairs.cost, pairs.single, world_size)
+    alone = pairs.alone is not None
+    verdict, message = verdict_of(pairs.cost, pairs.single, world_size, alone=alone)
     num_samples, why = (None, "no discovery")
     if discovery is not None:
         num_samples, why = epoch_samples(discovery, world_size)

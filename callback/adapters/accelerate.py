@@ -56,6 +56,7 @@ class AccelerateCallback(AroundLoop):
         super().__init__(logdir, **options)
         self._accelerator = accelerator
         self._reader: BatchReader | None = None
+        self._loader: Any = None
         self._models: list[Any] = []
         self._optimizers: list[Any] = []
 
@@ -80,7 +81,23 @@ class AccelerateCallback(AroundLoop):
 
         accelerator.prepare = prepared
         self._undo.append(lambda: accelerator.__dict__.pop("prepare", None))
+        self._watch_the_rest()
         return self
+
+    def _watch_the_rest(self) -> None:
+        """A resumed loop goes on in the middle of an epoch, with another loader."""
+        accelerator = self._accelerator
+        skip = accelerator.skip_first_batches
+
+        @functools.wraps(skip)
+        def skipped(dataloader: Any, *arguments: Any, **options: Any) -> Any:
+            rest = skip(dataloader, *arguments, **options)
+            if self._loader is not None and dataloader is self._loader:
+                self._undo.append(observe(rest, self))
+            return rest
+
+        accelerator.skip_first_batches = skipped
+        self._undo.append(lambda: accelerator.__dict__.pop("skip_first_batches", None))
 
     def _meet(self, thing: Any) -> None:
         """One of the things that `prepare` returned."""
@@ -103,6 +120,7 @@ class AccelerateCallback(AroundLoop):
         size = facts.loader.batch_size if facts.loader is not None else None
         facts.pipeline = _pipeline(facts, loader, self._accelerator)
         self._reader = BatchReader(self._watch.options.batch_size or size, facts.tokens)
+        self._loader = loader
         self._undo.append(observe(loader, self))
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:

@@ -96,6 +96,7 @@ class HuggingFaceCallback(Adapter, TrainerCallback):
         )
         if loader is not None and facts.loader is not None:
             self._undo.append(observe(loader, self))
+            self._watch_the_rest_of(loader)
         else:
             facts.reasons["input_wait_s"] = "the Trainer's loader is none of torch's"
 
@@ -123,6 +124,28 @@ class HuggingFaceCallback(Adapter, TrainerCallback):
 
     def ran_out(self) -> None:
         return  # the Trainer tells of the epoch's end itself, after its last step
+
+    def _watch_the_rest_of(self, loader: Any) -> None:
+        """A resumed Trainer goes on in the middle of an epoch, with another loader."""
+        from transformers import trainer
+
+        skip = getattr(trainer, "skip_first_batches", None)
+        if skip is None:
+            return
+
+        @functools.wraps(skip)
+        def skipped(dataloader: Any, *arguments: Any, **options: Any) -> Any:
+            rest = skip(dataloader, *arguments, **options)
+            if dataloader is loader:
+                self._undo.append(observe(rest, self))
+            return rest
+
+        def restore() -> None:
+            if vars(trainer).get("skip_first_batches") is skipped:
+                trainer.skip_first_batches = skip
+
+        trainer.skip_first_batches = skipped
+        self._undo.append(restore)
 
     def _began_again(self, args: Any, state: Any) -> None:
         """`auto_find_batch_size` begins anew with a smaller batch after an out-of-memory error."""

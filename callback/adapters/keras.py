@@ -16,7 +16,7 @@ import keras
 
 from ...records import LoaderInfo, OptimizerInfo, Pipeline
 from ..devices import AllocatorProbe, HostProbe, MemoryProbe
-from ..loop_info import Facts, unknown_loader, version_of
+from ..loop_info import Facts, rank_and_world, unknown_loader, version_of
 from ..token_count import TokenCount
 from .base import AroundLoop, local_above
 from .watched_loaders import BatchReader
@@ -62,10 +62,17 @@ class KerasCallback(AroundLoop, keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         backend = keras.backend.backend()
+        rank, world_size = _rank_and_world(backend)
         facts = Facts(
-            framework=f"keras ({backend})", version=version_of("keras"), device=_device(backend)
+            framework=f"keras ({backend})",
+            version=version_of("keras"),
+            device=_device(backend),
+            rank=rank,
+            world_size=world_size,
         )
         optimizer = getattr(self.model, "optimizer", None)
+        # With mixed_float16 Keras wraps it in one that scales the loss and accumulates nothing.
+        optimizer = getattr(optimizer, "inner_optimizer", None) or optimizer
         self._micro_batches = int(getattr(optimizer, "gradient_accumulation_steps", None) or 1)
         facts.micro_batches = self._micro_batches
         _add_model(facts, self.model, optimizer)
@@ -266,6 +273,16 @@ def _add_model(facts: Facts, model: Any, optimizer: Any) -> None:
                 trains=True,
             ),
         )
+
+
+def _rank_and_world(backend: str) -> tuple[int, int]:
+    """This process among those of its job: each leaves its record in a folder of its own."""
+    if backend == "jax":
+        import jax
+
+        if jax.process_count() > 1:
+            return int(jax.process_index()), int(jax.process_count())
+    return rank_and_world()
 
 
 def _device(backend: str) -> str | None:

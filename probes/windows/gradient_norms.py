@@ -11,8 +11,9 @@ has the same expectation as theirs.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from math import isfinite
 from typing import Any
@@ -65,7 +66,7 @@ class NoiseMeter:
         self._armed = False
         self._small: list[torch.Tensor] = []
         self._large: torch.Tensor | None = None
-        self._passes = 0
+        self._arrivals = [0] * len(self._parameters)
         self._queued = False
         self._pending: list[tuple[torch.Tensor, torch.Tensor, int, tuple[int, int]]] = []
         self._pairs: dict[tuple[int, int], deque[tuple[int, float, float]]] = {}
@@ -74,7 +75,10 @@ class NoiseMeter:
         self.unavailable = _refused(self._parameters)
         self._handles: list[Any] = []
         if not self.unavailable:
-            self._handles = [_hooked(parameter, self._arrived) for parameter in self._parameters]
+            self._handles = [
+                _hooked(parameter, functools.partial(self._arrived, place))
+                for place, parameter in enumerate(self._parameters)
+            ]
 
     def boundary(self, num_steps: int, batch_size: int | None, *, even: bool) -> None:
         """Between two steps: books the one that was measured, and arms the next if it is its turn.
@@ -89,7 +93,9 @@ class NoiseMeter:
             self._book(num_steps, batch_size if even else None)
             self.next_step = num_steps - 1 + self._every
         if not self.unavailable and num_steps >= self.next_step:
-            self._small, self._large, self._passes = [], None, 0
+            self._small, self._large = [], None
+            self._arrivals = [0] * len(self._parameters)
+            self._queued = False  # a pass that raised never called what it was given
             self._armed = True
             self.next_step = num_steps + 1
 
@@ -116,9 +122,10 @@ class NoiseMeter:
         self._handles = []
         self._armed = False
 
-    def _arrived(self, gradient: torch.Tensor) -> None:
+    def _arrived(self, place: int, gradient: torch.Tensor) -> None:
         if not self._armed:
             return
+        self._arrivals[place] += 1
         if not self._queued:
             self._queued = True
             # Runs when the pass is over; queued again from there it runs after the reducer's own.
@@ -130,7 +137,6 @@ class NoiseMeter:
         self._queued = False
         if not self._armed:
             return
-        self._passes += 1
         with torch.no_grad():
             squares = [
                 _square(parameter.grad)
@@ -139,8 +145,16 @@ class NoiseMeter:
             ]
             self._large = torch.stack(squares).sum() if squares else None
 
+    def _passes(self) -> int:
+        """Backward passes of the step: as many as most parameters got gradients.
+
+        A checkpoint that is re-entrant makes passes of its own inside of one.
+        """
+        counts = Counter(count for count in self._arrivals if count)
+        return counts.most_common(1)[0][0] if counts else 0
+
     def _book(self, step: int, batch_size: int | None) -> None:
-        small, large, passes = self._small, self._large, self._passes
+        small, large, passes = self._small, self._large, self._passes()
         self._small, self._large = [], None
         multiple = passes * self.ranks
         if batch_size is None or large is None or not small or multiple < 2:

@@ -62,7 +62,7 @@ class RunStore:
             if os.path.isfile(self.record_path):  # noqa: PTH113  false where it cannot be asked
                 remedy = "Make it writable: a run continues in its own folder."
             raise UsageError(msg, remedy) from error
-        self._close = weakref.finalize(self, _unlock, self._alone())
+        self._close = weakref.finalize(self, _unlock, self._alone(), os.getpid())
         paths = [folder / name for name in (RECORD, SAMPLES, LOG, MEMORY_PAGE)]
         self._new = [path for path in paths if not path.exists()]  # the folder may be the user's
 
@@ -215,9 +215,14 @@ def write_output(path: Path, text: str) -> None:
         raise RunError(msg, "Name another file with -o.") from error
 
 
-def _unlock(lock: int | None) -> None:
-    if lock is not None:
-        os.close(lock)
+def _unlock(lock: int | None, pid: int) -> None:
+    if lock is None:
+        return
+    if os.getpid() == pid:
+        # Processes that were forked meanwhile, a loader's workers, hold the folder open too.
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_UN)
+    os.close(lock)
 
 
 def read_record(path: Path) -> RunRecord:

@@ -5,6 +5,7 @@ import random
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.explain.distribution_findings import distribution_findings
 from batchadvisor.advisor.measured.distribution import (
     WORLD_SIZES,
     epoch_samples,
@@ -13,6 +14,7 @@ from batchadvisor.advisor.measured.distribution import (
     sizes_to_pair,
     verdict_of,
 )
+from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.records import Communication, Distribution, Parallelism, RankPairs, Spread
 
 from ..on_paper import discovery_of, loader_of, record_of
@@ -129,6 +131,22 @@ class TestScaling:
         assert scaling.break_even_batch == pytest.approx(200, abs=10)
         assert scaling.break_even_low <= scaling.break_even_batch <= scaling.break_even_high
         assert scaling_of(run, 400).verdict == "pays"
+
+    def test_the_evidence_is_what_the_verdict_compares(self):
+        """Ranks that share a host cost each other more than Tsync, by which they would pay."""
+        run = record(at(50, 0.012, 0.005, alone_s=0.006))
+        scaling = scaling_of(run, 50)
+        assert scaling.verdict == "does not pay"
+        assert scaling.sync_s.median < scaling.compute_s.median
+        assert "Tsync" not in scaling.message  # that is another number
+        (cost,) = (
+            one
+            for one in distribution_findings(Measurements.of(run), 50, scaling)
+            if one.rule == "distribution.cost"
+        )
+        (evidence,) = cost.evidence
+        assert evidence.value == pytest.approx(0.011, rel=0.05)
+        assert evidence.threshold == pytest.approx(0.006)
 
     def test_no_break_even_from_one_size_or_from_times_that_do_not_grow(self):
         scaling = scaling_of(record(at(50, 0.02, 0.01)), 50)

@@ -200,6 +200,9 @@ class Quiet:
     def boundary(self, core, now_ns):
         core.due_ns = NEVER
 
+    def pause(self, core):
+        pass
+
     def growth(self, core):
         pass
 

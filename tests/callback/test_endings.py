@@ -14,6 +14,8 @@ import pytest
 import torch
 from batchadvisor import ProfilingCallback
 from batchadvisor.advisor.advise import advise
+from batchadvisor.callback.recorder import Recorder
+from batchadvisor.probes.windows.gradient_norms import NoiseMeter
 from batchadvisor.session.recording.store import read_record
 
 from ..virtual_gpu.device import Clock
@@ -229,8 +231,63 @@ class TestEndings:
             monkeypatch.setattr(prof._watch.recorder.readings, "read", broken)
         assert "could not be finished: RuntimeError: the device is gone" in capfd.readouterr().err
         assert prof.record.state == "failed"
+        assert read_record(tmp_path).state == "failed"  # not: it runs
         _, _, again = loops.watched(tmp_path, profile=False, quiet=True)
         assert again.record.state == "finished"
+
+    def test_an_exception_passes_where_no_record_can_be_made(self, tmp_path, monkeypatch):
+        def broken(*_, **__):
+            raise RuntimeError("the device is gone")
+
+        def each(number):
+            if number == 25:
+                monkeypatch.setattr(Recorder, "record", broken)
+                raise ValueError("mine")
+
+        with pytest.raises(ValueError, match="mine"):
+            loops.watched(tmp_path, each=each, profile=False, quiet=True)
+
+    def test_a_device_that_gives_back_no_norms(self, tmp_path, monkeypatch):
+        """After an assertion of a kernel every value on the device is out of reach."""
+
+        def broken(_):
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+        monkeypatch.setattr(NoiseMeter, "found", broken)
+        *_, prof = loops.watched(tmp_path, profile=False, quiet=True, noise_scale=True)
+        assert prof.record.state == "finished"
+        assert "RuntimeError" in prof.record.observed.unavailable["noise_scale"]
+
+    def test_a_loop_that_goes_on_afterwards(self, tmp_path):
+        """The record stays the one that was finished, and no window is opened any more."""
+        with ProfilingCallback(tmp_path, quiet=True, profile_after=3, profile_every=22) as prof:
+            loader = prof.watch(loops.data())
+            loops.train(prof, loader=loader)
+        loops.train(prof, loader=loader)
+        assert not prof._watch.recorder.windows.active
+        prof._watch.recorder._saver.wait()
+        record = read_record(tmp_path)
+        assert (record.state, record.observed.num_steps) == ("finished", loops.TOTAL_STEPS)
+
+    def test_a_callback_that_stops_in_its_window(self, tmp_path, monkeypatch):
+        """Its profiler stops with it, and does not record the rest of the training."""
+        running = []
+
+        def broken(self):
+            if self.windows is not None and self.windows.active:
+                raise RuntimeError("the counters are gone")
+            return 0.0
+
+        monkeypatch.setattr(Recorder, "save", broken)
+        *_, prof = loops.watched(
+            tmp_path,
+            profile_after=3,
+            quiet=True,
+            each=lambda _: running.append(torch.autograd._profiler_enabled()),
+        )
+        assert not any(running[10:])
+        assert "stopped measuring" in prof.record.doubts[0]
+        assert "stopped measuring" in prof.record.trials[0].unavailable["profile"]
 
     def test_a_slow_disk_holds_no_step(self, tmp_path, monkeypatch):
         """Each save lasts until the last step is over: none could that a step waited for."""

@@ -43,6 +43,9 @@ class Busy:
         core.due_step = next((step for step in self._steps if step > core.num_ended), NEVER)
         core.timing = core.num_ended % 7 != 0
 
+    def pause(self, core):
+        pass
+
     def growth(self, core):
         self.grown.append(max(core.sizes, default=0))
 

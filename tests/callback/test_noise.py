@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from pathlib import Path
@@ -14,7 +15,9 @@ from batchadvisor.advisor.measured.noise_scale import (
     noise_interval,
     student_quantile,
 )
+from batchadvisor.probes.windows.gradient_norms import NoiseMeter
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from . import noise_net
 from .noise_net import NUM_SAMPLES
@@ -100,6 +103,61 @@ class TestCalibration:
         other = measure(tmp_path, problem, 0, factor=1024.0, clip=0.01)
         assert other.low == pytest.approx(repeated[0].low, rel=1e-3)
         assert other.high == pytest.approx(repeated[0].high, rel=1e-3)
+
+
+class Checkpointed(nn.Module):
+    """Its first gradients arrive in a checkpoint, since what comes after it is frozen."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net, self.last = net, nn.Linear(1, 1).requires_grad_(False)
+
+    def forward(self, x):
+        x = x.clone().requires_grad_()
+        for layer in self.net:
+            x = checkpoint(layer, x, use_reentrant=True)
+        return self.last(x)
+
+
+class TestCheckpoints:
+    """A checkpoint that is re-entrant makes backward passes inside of one."""
+
+    @pytest.fixture
+    def checkpointed(self, problem):
+        net, x, y, truth = problem
+        return Checkpointed(net), x, y, truth
+
+    def test_without_accumulation_there_is_nothing_to_tell(self, tmp_path, checkpointed):
+        assert measure(tmp_path, checkpointed, 0, passes=1) is None
+
+    def test_the_accumulation_is_that_of_the_loop(self, tmp_path, checkpointed):
+        estimate = measure(tmp_path, checkpointed, 0)
+        assert (estimate.small_batch, estimate.large_batch) == (SMALL, SMALL * PASSES)
+
+    def test_a_pass_that_raised(self, tmp_path, problem):
+        """What was to follow it never came; the passes after it are measured all the same."""
+        net, x, y, _ = problem
+        meter = NoiseMeter(net.parameters(), 1)
+        for step in range(8):
+            meter.boundary(step, SMALL, even=True)
+            for _ in range(2):
+                loss = nn.functional.mse_loss(net(x[:SMALL]), y[:SMALL])
+                if step == 1:
+                    loss = loss * Raising.apply(net[0].weight.sum())
+                with contextlib.suppress(ValueError):
+                    loss.backward()
+        meter.close()
+        assert len(meter.found().squares) >= 5
+
+
+class Raising(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 0 + 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise ValueError("refused")
 
 
 @pytest.fixture(scope="module")

@@ -82,11 +82,18 @@ class TestRecord:
         _, _, prof, folder = run
         record = prof.record
         profile = record.trials[0].profile
-        assert record.observed.profiled_steps == (6,)
+        assert record.observed.profiled_steps == (10,)  # not 6: the epoch's end fell into it
         assert profile.num_steps == 3
         assert profile.operators_pct > 0
         assert (folder / profile.trace).exists()
         assert any(operator.name == "aten::addmm" for operator in profile.operators)
+
+    def test_a_wait_is_no_more_than_all_of_the_time(self, tmp_path):
+        """A device that is behind the host gets through a queue in less than the host waits."""
+        _, _, prof = loops.watched(tmp_path, profile=False, quiet=True)
+        recorder = prof._watch.recorder
+        recorder.core.recent[:] = [5, 50, 400, 80]
+        assert recorder._news(prof.record).scalars["batchadvisor/input wait (%)"] == 100
 
     def test_samples_and_scalars(self, run):
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -223,10 +230,21 @@ class TestFolders:
     def test_one_that_cannot_be_written(self, tmp_path):
         (tmp_path / "file").write_text("")
         with (
-            pytest.raises(UsageError, match="cannot write into"),
+            pytest.raises(UsageError, match="cannot write into") as error,
             ProfilingCallback(tmp_path / "file" / "log"),
         ):
             pass
+        assert "logdir=" in error.value.remedy  # the callback has no --output
+
+    def test_one_that_another_callback_writes(self, tmp_path):
+        with (
+            ProfilingCallback(tmp_path, quiet=True),
+            pytest.raises(UsageError, match="another run") as error,
+            ProfilingCallback(tmp_path),
+        ):
+            pass
+        assert "logdir=" in error.value.remedy
+        assert "--output" not in str(error.value)
 
 
 class TestOptions:

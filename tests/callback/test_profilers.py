@@ -65,6 +65,29 @@ class TestProfilers:
         assert not [doubt for doubt in trial.doubts if "profiled" in doubt]
         assert not torch.autograd._profiler_enabled()
 
+    @pytest.mark.parametrize("profile_after", [5, 7])
+    def test_a_validation_is_in_no_window(self, tmp_path, profile_after):
+        """It may have any number of batches: the window is put off to the next epoch."""
+        opened = []
+
+        def validated(prof, num_epochs):
+            for epoch in range(num_epochs):
+                torch.manual_seed(epoch)
+                loops.train(prof, epochs=1)  # 7 steps
+                opened.append(torch.autograd._profiler_enabled())
+
+        with ProfilingCallback(tmp_path, profile_after=profile_after, quiet=True) as prof:
+            validated(prof, 3)
+        assert opened == [False, False, False]
+        assert prof.record.observed.profiled_steps == (10,)
+        assert prof.record.trials[0].profile.num_steps == 3
+
+    def test_epochs_shorter_than_a_window(self, tmp_path):
+        """A window goes on across their ends, where none would fit between them."""
+        with ProfilingCallback(tmp_path, profile_after=3, profile_steps=9, quiet=True) as prof:
+            loops.train(prof, epochs=5)  # of 7 steps
+        assert prof.record.trials[0].profile.num_steps == 9
+
     def test_a_run_that_is_over_in_its_window(self, tmp_path):
         with ProfilingCallback(tmp_path, profile_after=2, profile_steps=50, quiet=True) as prof:
             loops.train(prof)

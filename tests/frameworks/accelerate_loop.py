@@ -28,7 +28,8 @@ def run(how):
     with prof if how != "plain" else nullcontext():
         model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
         for epoch in range(3):
-            for a, b in loader:
+            part = accelerator.skip_first_batches(loader, 4) if how == "resume" else loader
+            for a, b in part:
                 with accelerator.accumulate(model):
                     loss = nn.functional.mse_loss(model(a), b)
                     accelerator.backward(loss)

@@ -30,7 +30,7 @@ class Losses(keras.callbacks.Callback):
         self.losses.append(float(logs["loss"]))
 
 
-def make(*, accumulate=None, per_call=1):
+def make(*, accumulate=None, per_call=1, scaled=False):
     keras.utils.set_random_seed(3)
     model = keras.Sequential(
         [
@@ -40,6 +40,8 @@ def make(*, accumulate=None, per_call=1):
         ]
     )
     optimizer = keras.optimizers.AdamW(1e-3, gradient_accumulation_steps=accumulate)
+    if scaled:  # as `compile` does for mixed_float16
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     model.compile(optimizer, "sparse_categorical_crossentropy", steps_per_execution=per_call)
     return model
 
@@ -60,6 +62,10 @@ results = {"plain": fit(make())[:2]}
 model = make()
 results["watch"] = fit(model, adapter("watch"))[:2]
 results["steps"] = fit(make(accumulate=2), adapter("accumulate"))[2]
+fit(make(accumulate=2, scaled=True), adapter("scaled"))
+os.environ.update(RANK="1", WORLD_SIZE="2")
+fit(make(), adapter("ranks"))
+del os.environ["RANK"], os.environ["WORLD_SIZE"]
 if keras.backend.backend() != "torch":  # the torch backend runs one step a call
     results["per_call"] = fit(make(per_call=3), adapter("per_call"))[2]
 fit(model, adapter("validate"), validation_split=0.2)

@@ -107,3 +107,13 @@ def test_an_exception_passes_unchanged(tmp_path):
     assert record.state == "failed"
     assert record.faults[0].detail == "ValueError: mine"
     assert record.observed.num_samples == 2 * 101 + 8
+
+
+def test_a_resumed_epoch_is_seen(tmp_path):
+    """`skip_first_batches` gives another loader for what is left of it."""
+    said, code = run(tmp_path, 1, "resume")
+    assert code == 0, said
+    did = json.loads((tmp_path / "resume-0.json").read_text())
+    observed = read_record(tmp_path / "log").observed
+    assert observed.num_steps == did["steps"]
+    assert observed.num_samples == sum(did["sizes"])

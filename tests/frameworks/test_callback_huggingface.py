@@ -144,6 +144,22 @@ def test_evaluation_and_saves_belong_to_no_step(tmp_path):
     assert callback.record.observed.num_samples == sum(net.sizes)
 
 
+def test_a_resumed_epoch_is_seen(tmp_path):
+    """The Trainer goes on with another loader in the middle of an epoch."""
+    trainer, _ = make(tmp_path, save_strategy="steps", save_steps=2, max_steps=2)
+    trainer.train()
+    callback = adapter(tmp_path, profile=False, quiet=True)
+    native = transformers.trainer.skip_first_batches
+    trainer, net = make(tmp_path, callback, max_steps=7)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
+    observed = callback.record.observed
+    assert observed.num_steps == 5
+    assert observed.num_micro_batches == len(net.sizes) == BATCHES - 2 * ACCUMULATE
+    assert observed.num_samples == sum(net.sizes)
+    assert callback.record.trials[0].step_s is not None
+    assert transformers.trainer.skip_first_batches is native
+
+
 def test_an_exception_passes_unchanged(tmp_path):
     error = ValueError("mine")
     callback = adapter(tmp_path, quiet=True)

@@ -118,6 +118,21 @@ def test_accumulation(run):
     assert record.discovery.micro_batches == 2
 
 
+def test_accumulation_under_a_loss_scale(run):
+    """The optimizer inside of the one that scales the loss is the one that accumulates."""
+    record = read_record(run[1] / "scaled")
+    assert record.observed.num_steps == 10
+    assert record.discovery.micro_batches == 2
+    assert record.discovery.optimizers[0].name == "AdamW"
+
+
+def test_a_rank_has_a_folder_of_its_own(run):
+    """In that of another it would be refused, and the training would end."""
+    observed = read_record(run[1] / "ranks" / "rank-0001").observed
+    assert (observed.rank, observed.world_size) == (1, 2)
+    assert observed.num_samples == 300
+
+
 def test_several_steps_in_one_call(run):
     backend, folder, results = run
     if backend == "torch":

@@ -1,6 +1,7 @@
 """The folder of a run: its record, those of earlier versions, files that are cut, two writers."""
 
 import json
+import os
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -271,6 +272,31 @@ class TestStore:
         assert read_record(store.folder) == full_record()
         store.close()
         RunStore(store.folder).close()
+
+    def test_a_process_that_was_forked_meanwhile(self, store):
+        """A loader's workers outlive a run; the folder is free for the next one all the same."""
+        parent, child = os.pipe()
+        worker = os.fork()
+        if not worker:
+            os.close(child)
+            os.read(parent, 1)
+            os._exit(0)
+        try:
+            store.close()
+            RunStore(store.folder).close()
+        finally:
+            os.close(child)
+            os.waitpid(worker, 0)
+            os.close(parent)
+
+    def test_what_a_forked_process_lets_go_of_stays_locked(self, store):
+        worker = os.fork()
+        if not worker:
+            store.close()
+            os._exit(0)
+        os.waitpid(worker, 0)
+        with pytest.raises(UsageError, match="another run is writing"):
+            RunStore(store.folder)
 
     def test_folder_below_a_file(self, tmp_path):
         (tmp_path / "file").write_text("")
