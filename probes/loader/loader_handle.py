@@ -41,6 +41,7 @@ class LoaderHandle:
         epochs: how far the present one is, and whether they end.
         taken_ahead: batches of the present iterator, and the training cycles before its first.
         was_asked: whether the script fetched from it, whatever came.
+        steps_at_fetch: optimizer steps of the script before the last batch for training.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class LoaderHandle:
         self.taken_ahead = (0, 0)
         self.epochs = Epochs(end=ends_epochs)
         self.was_asked = False
+        self.steps_at_fetch = 0
         self._iterator: weakref.ref[Any] | None = None
         self.cannot_steer = "" if loader.batch_sampler is not None else "the dataset batches itself"
         self._in_order = bool(getattr(loader, "in_order", True)) or loader.num_workers == 0
@@ -165,12 +167,17 @@ class LoaderHandle:
         num_batches, since = self.taken_ahead
         self.taken_ahead = (num_batches + 1, since)
 
-    def succeeds(self, other: LoaderHandle) -> bool:
+    def succeeds(self, other: LoaderHandle, *, kept: bool = False) -> bool:
         """Whether its loader was made where another was that is gone: one is made for each epoch.
 
         Then it goes on as the other did.
+
+        Args:
+            kept: the other need not be gone.
         """
-        if self.place is None or self.place != other.place or other._loader() is not None:
+        if self.place is None or self.place != other.place:
+            return False
+        if other._loader() is not None and not kept:
             return False
         if self.cannot_steer:
             return False

@@ -172,6 +172,59 @@ class TestSteered:
         assert [batch for batch in seen if batch[2]] == STEERED
         assert [batch[0] for batch in seen if not batch[2]] == [10, 100, 6]
 
+    @pytest.mark.parametrize(
+        ("options", "keep"),
+        [("num_workers=1, persistent_workers=True", "pass"), ("", "loaders.append(loader)")],
+        ids=["its workers persist", "the one before is kept"],
+    )
+    def test_a_loader_made_anew_while_something_holds_the_one_before(self, run, options, keep):
+        """Our own references hold none: without a collection the loader is gone with its epoch."""
+        code = (
+            "import gc\n"
+            "gc.disable()\n"
+            "loaders = []\n"
+            "def epoch():\n"
+            f"    loader = DataLoader(data, batch_size=8, {options})\n"
+            f"    {keep}\n"
+            "    for n, batch in enumerate(loader):\n"
+            "        step(batch)\n"
+            "        if n == 4: break\n"
+            "while True: epoch()"
+        )
+        seen = run(f"exec(compile({code!r}, os.path.abspath('train.py'), 'exec'))")[0]
+        sizes = dict.fromkeys(batch[0] for batch in seen if batch[2])  # a step may be made again
+        assert list(sizes) == [batch[0] for batch in STEERED]
+
+    def test_what_was_stepped_on_batches_of_no_size_of_ours_is_in_no_step(self, run):
+        code = (
+            "loaders, told = [], []\n"
+            "listener.sizes = iter([5] * 99)\n"
+            "listener.epoch_began = lambda: told.append(len(listener.seen))\n"
+            "for epoch in range(3):\n"
+            "    loaders.append(DataLoader(data, batch_size=8))\n"
+            "    for n, batch in zip(range(9), loaders[-1]): step(batch)\n"
+            "listener.tell([told, listener.seen])"
+        )
+        told, seen = run(f"exec(compile({code!r}, os.path.abspath('train.py'), 'exec'))")
+        assert len(told) == 2  # in each of the epochs that follow
+        assert all(batch == STEERED[0] for batch in seen)
+
+    def test_a_script_that_goes_on_to_another_loader(self, run):
+        code = (
+            "import time\n"
+            "from batchadvisor.probes.doors import loader as door_of_loaders\n"
+            "door_of_loaders.LEFT_S = 0.1\n"
+            "listener.sizes = iter([5] * 99)\n"
+            "one = DataLoader(data, batch_size=8)\n"
+            "two = DataLoader(data, batch_size=4)\n"
+            "for n, batch in zip(range(9), one): step(batch)\n"
+            "time.sleep(0.1)\n"
+            "while True:\n"
+            "    for batch in two: step(batch)"
+        )
+        told = run(f"exec(compile({code!r}, os.path.abspath('train.py'), 'exec'))")
+        assert told == ["train.py:6", 8]
+
     def test_models_of_finished_phases_are_let_go(self, run):
         """Else their memory would be in the peaks of all phases after them."""
         code = (
