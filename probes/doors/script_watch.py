@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -60,6 +62,7 @@ class ScriptWatch:
         self._batch_cap = batch_cap
         self._worst_case = worst_case
         self._by_loader: dict[int, LoaderHandle] = {}
+        self._making: WeakKeyDictionary[Any, tuple[SourceLine, ...]] = WeakKeyDictionary()
         self._datasets: dict[int, Told] = {}
         self._made_at: dict[int, tuple[SourceLine, ...]] = {}
         self._sources: dict[object, BatchSizeSource | None] = {}
@@ -102,9 +105,19 @@ class ScriptWatch:
 
     # what the script makes -------------------------------------------------------------------
 
-    def made_loader(self, loader: Any) -> None:
-        """A DataLoader was constructed."""
-        place, *callers = user_call_sites() or (None,)
+    def makes_loader(self, loader: Any) -> None:
+        """A DataLoader is about to be constructed."""
+        # No hash, or one of what is not there yet.
+        with contextlib.suppress(TypeError, AttributeError):
+            self._making[loader] = user_call_sites()
+
+    def made_loader(self, loader: Any, sites: Sequence[SourceLine] = ()) -> None:
+        """A DataLoader was constructed.
+
+        Args:
+            sites: lines of the script that made it; those that run now if not given.
+        """
+        place, *callers = sites or user_call_sites() or (None,)
         size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
         source = self.source_of(place, size, callers)
         if isinstance(loader.batch_sampler, SteeredBatchSampler):
@@ -191,10 +204,14 @@ class ScriptWatch:
         self._optimizers.add(optimizer)
 
     def handle_of(self, loader: Any) -> LoaderHandle | None:
-        """The handle of a loader; one that was not made here, but copied or unpickled, gets it."""
+        """The handle of a loader; one that was not seen when it was made gets it: a copy, or one
+        whose class does not call torch's."""
         known = self._by_loader.get(id(loader))
         if known is None or not known.is_of(loader):
-            self.made_loader(loader)
+            sites: tuple[SourceLine, ...] = ()
+            with contextlib.suppress(TypeError, AttributeError):
+                sites = self._making.get(loader, ())
+            self.made_loader(loader, sites)
         return self._by_loader.get(id(loader))
 
     # what the script does --------------------------------------------------------------------

@@ -64,10 +64,18 @@ def _watch_samplers() -> None:
 
 def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
     pid = os.getpid()
-    native_init = DataLoader.__init__
+    native_new, native_init = DataLoader.__new__, DataLoader.__init__
     native_iterator_init = _BaseDataLoaderIter.__init__
     native_reset = _BaseDataLoaderIter._reset
     native_next = _BaseDataLoaderIter.__next__
+
+    # One that is no more than a subclass by name, such as torchdata's StatefulDataLoader, never
+    # calls the __init__ below, and is seen as late as it is iterated over.
+    def loader_new(cls: Any, *_args: Any, **_kwargs: Any) -> Any:
+        loader = native_new(cls)
+        if cls.__init__ is not loader_init and os.getpid() == pid:
+            door.watch.makes_loader(loader)
+        return loader
 
     # In place, so that every `from torch.utils.data import DataLoader` and subclass is covered.
     @functools.wraps(native_init)
@@ -103,6 +111,7 @@ def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
         native_reset(self, *args, **kwargs)
         began_anew(self)
 
+    DataLoader.__new__ = staticmethod(loader_new)  # type: ignore[method-assign]
     DataLoader.__init__ = loader_init  # type: ignore[method-assign]
     _BaseDataLoaderIter.__init__ = iterator_init  # type: ignore[method-assign]
     _BaseDataLoaderIter._reset = iterator_reset  # type: ignore[method-assign]

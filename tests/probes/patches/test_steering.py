@@ -225,6 +225,19 @@ class TestSteered:
         told = run(f"exec(compile({code!r}, os.path.abspath('train.py'), 'exec'))")
         assert told == ["train.py:6", 8]
 
+    def test_a_loader_whose_class_does_not_call_torchs(self, run):
+        """Its line is the one where it was made, and not where it is iterated over."""
+        code = (
+            "class Own(DataLoader):\n"
+            "    def __init__(self, *arguments, **named):\n"
+            "        self.__dict__.update(vars(DataLoader(*arguments, **named)))\n"
+            "        self.__dict__['batch_sampler'] = self.batch_sampler.native\n"
+            "listener.found = lambda loop: listener.tell(loop.discovery.primary.place.line)\n"
+            "loader = Own(data, batch_size=8)\n"
+            "for batch in loader: step(batch)"
+        )
+        assert run(f"exec(compile({code!r}, os.path.abspath('train.py'), 'exec'))") == 6
+
     def test_models_of_finished_phases_are_let_go(self, run):
         """Else their memory would be in the peaks of all phases after them."""
         code = (
