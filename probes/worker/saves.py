@@ -135,6 +135,19 @@ def _follow_removals(files: dict[str, _Saved]) -> None:
         return remove
 
     _replace_in_os(following, "remove", "unlink")
+    native_rmtree = shutil.rmtree
+
+    @functools.wraps(native_rmtree)
+    def rmtree(path: Any, *args: Any, **options: Any) -> None:
+        folder = _name(path) if options.get("dir_fd") is None else None
+        inside = [] if folder is None else [each for each in files if _is_below(each, folder)]
+        known = {name: files.pop(name) for name in inside}
+        # A checkpoint's folder of an earlier training stays as a whole.
+        if any(not one.is_empty and os.path.lexists(name) for name, one in known.items()):
+            return
+        native_rmtree(path, *args, **options)
+
+    shutil.rmtree = rmtree  # type: ignore[assignment]
 
 
 def _follow_sizes(files: dict[str, _Saved]) -> None:
@@ -168,6 +181,10 @@ def _name(path: Any) -> str | None:
     with contextlib.suppress(OSError, ValueError):
         return os.path.abspath(os.fsdecode(path))  # noqa: PTH100  no link is followed
     return None
+
+
+def _is_below(name: str, folder: str) -> bool:
+    return name.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def _is_file(target: Any) -> bool:

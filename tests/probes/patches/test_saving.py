@@ -116,6 +116,21 @@ class TestAfterSave:
         assert run(code + SAVED) == ["1.pt"]
         assert [path.name for path in tmp_path.iterdir()] == ["1.pt"]
 
+    def test_the_oldest_folder_is_removed(self, run, tmp_path):
+        """Not with a checkpoint of an earlier training, that was to be overwritten."""
+        (tmp_path / "1").mkdir()
+        (tmp_path / "1/model.pt").write_text("of a real training")
+        code = (
+            "import shutil\n"
+            "for n in range(1, 3):\n"
+            "    os.makedirs(f'{n}', exist_ok=True)\n"
+            "    torch.save(model, f'{n}/model.pt')\n"
+            "shutil.rmtree('1'), shutil.rmtree('2')"
+        )
+        assert run(code + SAVED) == ["1/model.pt", "2/model.pt"]
+        assert [path.name for path in tmp_path.iterdir()] == ["1"]
+        assert (tmp_path / "1/model.pt").read_text() == "of a real training"
+
     @pytest.mark.parametrize("take", ["os.replace", "__import__('shutil').copyfile"])
     def test_a_file_that_is_put_there_is_one_again(self, run, tmp_path, take):
         code = "torch.save(model, 'a.pt')\nwith open('b', 'w') as f: f.write('b')\n"
