@@ -1,7 +1,11 @@
 """Checkpoints under the hooks: a script that is measured leaves none behind."""
 
+import sys
+from types import ModuleType
+
 import pytest
 import torch
+from batchadvisor.probes.worker.saves import silence_safetensors
 
 SAVED = "\nlistener.tell([str(getattr(one, 'name', one)) for one in saved])"
 READ_BACK = "\nlistener.tell([torch.equal(there, data.tensors[0]), len(saved)])"
@@ -166,3 +170,19 @@ class TestAfterSave:
         )
         assert run(code) == "not there"
         assert list(tmp_path.iterdir()) == []
+
+
+def test_the_format_of_hugging_face_is_written_until_the_loop_is_measured(monkeypatch, tmp_path):
+    """A Trainer's `model.safetensors` lies beside what torch saves of the same step."""
+    module = ModuleType("safetensors.torch")
+    module.save_file = lambda tensors, filename, metadata=None: filename.write_text(tensors)
+    monkeypatch.setitem(sys.modules, "safetensors", ModuleType("safetensors"))
+    monkeypatch.setitem(sys.modules, "safetensors.torch", module)
+    path, saved, known, in_control = tmp_path / "model.safetensors", [], {}, []
+    silence_safetensors(known, saved.append, lambda: not in_control)
+    module.save_file("before", path)
+    assert (saved, known) == ([], {})
+    in_control.append(True)
+    module.save_file("in the loop", path, metadata={"format": "pt"})
+    assert path.read_text() == "before"
+    assert (saved, list(known)) == ([path], [str(path)])
