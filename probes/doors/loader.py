@@ -142,7 +142,7 @@ class LoaderDoor:
         start = time.perf_counter()
         try:
             with self._aside():
-                batch = handle.fetch(iterator, native_next)
+                batch = handle.fetch(iterator, native_next, training=training)
         except StopIteration:
             if training and handle.arrived is None:
                 self.watch.note_empty(handle)

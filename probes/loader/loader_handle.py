@@ -21,7 +21,7 @@ from .batch_size_reader import BY_BUDGET, DRAWN, BatchSizeReader, falls_short
 from .budgets import Budget
 from .chosen_batches import ChosenBatches, census_of, why_unknown
 from .cycled_dataset import CycledDataset
-from .epochs import Epochs
+from .epochs import Epochs, began_anew
 from .lengths import Lengths
 from .loader_facts import attribute_size, budget_facts, facts_of, samples_of
 from .sample_lengths import SampleLengths
@@ -249,17 +249,24 @@ class LoaderHandle:
         """The script's batch sampler does not follow its size: its batches are cut again."""
         self.approximate = True
 
-    def fetch(self, iterator: Any, native_next: Callable[[Any], Any]) -> Any:
+    def fetch(
+        self, iterator: Any, native_next: Callable[[Any], Any], *, training: bool = True
+    ) -> Any:
         """The next batch for the script; under steering, one of the asked size.
 
         Batches that were prefetched with an older size are dropped, an iterator that ran out is
         replaced.
+
+        Args:
+            training: whether it may be trained on.
 
         Raises:
             StopIteration: the script's own epoch is over, or the dataset yields nothing.
         """
         self.was_asked = True
         inner = iterator.__dict__.get("_batchadvisor_inner", iterator)
+        times = (self.asked or 1) / (self.native or 1)
+        is_seen = self.epochs.is_seen(iterator, times, training=training)
         if self.asked is None:
             self.epochs.look(self._loader())
             begun_s = time.perf_counter()
@@ -268,6 +275,9 @@ class LoaderHandle:
             self.epochs.gave(iterator)
             self._note(batch, pop_issue(inner))
             return batch
+        if is_seen:
+            began_anew(iterator)
+            raise StopIteration
         if self.epochs.is_over(iterator):
             raise StopIteration
         restarts = 0

@@ -348,6 +348,22 @@ class TestEpochs:
         assert (num_epochs, ended) == (1, 0)  # though it makes a step at the end of each epoch
         assert max(told) > 13
 
+    def test_a_pass_over_the_training_data_that_trains_nothing_ends(self, run):
+        """It has as many samples as an epoch, whatever the size; the training's goes on."""
+        code = (
+            "listener.sizes = iter([50] * 99)\n"
+            "loader, told = DataLoader(data, batch_size=8), []\n"
+            "batches = iter(loader)\n"
+            "for n in range(30):\n"
+            "    step(next(batches))\n"
+            "    if n % 10 == 9:\n"
+            "        with torch.no_grad():\n"
+            "            told.append(sum(1 for _ in loader))\n"
+            "            next(batches)\n"
+            "listener.tell(told)"
+        )
+        assert run(code) == [3, 3, 3]  # 13 batches of 8 are two of 50 and a rest
+
     @pytest.mark.parametrize("arguments", ["{}", "{'num_workers': 1, 'persistent_workers': True}"])
     @pytest.mark.parametrize("asked_to", [False, True])
     def test_it_ends_where_the_loop_steps_otherwise_beyond_it_or_is_asked_to(
