@@ -23,7 +23,7 @@ from .chosen_batches import ChosenBatches, census_of, why_unknown
 from .cycled_dataset import CycledDataset
 from .epochs import Epochs, began_anew
 from .lengths import Lengths
-from .loader_facts import attribute_size, budget_facts, facts_of, samples_of
+from .loader_facts import attribute_size, budget_facts, cut_by, facts_of, samples_of
 from .sample_lengths import SampleLengths
 from .sharing import why_dispatched
 from .taken_sizes import batches_of_a_sampler, how_taken
@@ -93,6 +93,8 @@ class LoaderHandle:
             # accident; we do it on purpose.
             loader.__dict__["batch_sampler"] = steered(native, self)
         elif not self.iterable and batches_of_a_sampler(loader):
+            if cut_by(loader) is not None:
+                self.cannot_steer, self.batch_size = "", attribute_size(loader.sampler)
             loader.__dict__["sampler"] = steered(loader.sampler, self)
 
     def ask(self, batch_size: int) -> None:

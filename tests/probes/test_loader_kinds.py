@@ -7,7 +7,13 @@ import torch
 from batchadvisor.probes.loader.cycled_dataset import CycledDataset
 from batchadvisor.probes.loader.epochs import Epochs
 from batchadvisor.probes.loader.loader_handle import is_training_fetch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+)
 
 from .loading import ByHalf, Fixed, Pass, Stream, info_of, numbers, steered
 from .test_loaders import begun
@@ -137,6 +143,20 @@ class TestInfo:
     def test_dataset_that_batches_itself(self):
         info = info_of(DataLoader(numbers(), batch_size=None))
         assert (info.steered, info.batch_size) == ("no: the dataset batches itself", None)
+
+    def test_a_batch_sampler_in_the_samplers_place(self):
+        """As torch's documentation has it for data sets that take a list of indices."""
+        data = TensorDataset(torch.arange(100))
+        sampler = BatchSampler(RandomSampler(data), 8, drop_last=True)
+        loader = DataLoader(data, batch_size=None, sampler=sampler)
+        handle, script = begun(loader)
+        info = handle.info()
+        assert (info.steered, info.batch_size, info.num_samples) == ("exact", 8, 100)
+        assert (info.drop_last, info.sampler) == (True, "RandomSampler")
+        assert len(next(script)[0]) == 8
+        handle.ask(60)
+        assert [len(next(script)[0]) for _ in range(3)] == [60, 60, 60]
+        assert len(loader) == 12
 
     def test_a_loader_that_is_gone(self):
         handle = steered(DataLoader(numbers(), batch_size=8))
