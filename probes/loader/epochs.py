@@ -84,9 +84,13 @@ class Epochs:
         """
         if training:
             iterator.__dict__[_TRAINS] = True
-        if not self._length or iterator.__dict__.get(_TRAINS):
+        if not self._length or self.trains_on(iterator):
             return False
         return bool(iterator.__dict__.get(_GIVEN, 0) * times >= self._length)
+
+    def trains_on(self, iterator: Any) -> bool:
+        """Whether a batch of this pass was asked for that may be trained on."""
+        return bool(iterator.__dict__.get(_TRAINS))
 
     def gave(self, iterator: Any) -> None:
         """A batch went to the script."""

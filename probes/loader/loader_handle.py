@@ -282,6 +282,8 @@ class LoaderHandle:
             raise StopIteration
         if self.epochs.is_over(iterator):
             raise StopIteration
+        if self.iterable and not self.epochs.trains_on(iterator):
+            return self._of_own_stream(iterator, inner, native_next)
         restarts = 0
         batch = None
         if self.iterable:
@@ -312,6 +314,18 @@ class LoaderHandle:
             raise StopIteration
         stream = self.chosen.stream(loader, self.asked or 1, self.sample_lengths)
         return renewed_over(stream, loader, iterator, inner)
+
+    def _of_own_stream(self, iterator: Any, inner: Any, native_next: Callable[[Any], Any]) -> Any:
+        """A batch of a pass that nothing is trained on: it ends where the script's stream does."""
+        loader, stream = self._loader(), inner._dataset
+        if loader is not None and isinstance(stream, CycledDataset):
+            loader.__dict__["dataset"] = stream.dataset
+            inner = renewed(loader, iterator, inner)
+            loader.__dict__["dataset"] = stream
+        inner._IterableDataset_len_called = None  # of batches of the script's own size
+        batch = native_next(inner)
+        self.epochs.gave(iterator)
+        return batch
 
     def _is_current(self, batch: Any, issue: tuple[int | None, int] | None) -> bool:
         if issue is not None and self._in_order and not self.iterable:

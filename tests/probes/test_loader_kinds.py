@@ -37,6 +37,18 @@ class TestIterable:
         assert len(loader) == 3
         assert Pass(loader, handle).sizes(10) == [6] * 10
 
+    @pytest.mark.parametrize("num_workers", [0, 1])
+    def test_a_pass_that_trains_nothing_ends_with_the_stream(self, num_workers):
+        """The training's goes on beside it, and so does the next one."""
+        loader = DataLoader(Stream(20), batch_size=8, num_workers=num_workers)
+        handle, script = begun(loader)
+        next(script)
+        handle.ask(6)
+        for _ in range(2):
+            assert script.sizes(5) == [6] * 5
+            assert [len(batch) for batch in Pass(loader, handle, training=False)] == [6, 6, 6, 2]
+        assert Pass(loader, handle).sizes(5) == [6] * 5
+
     def test_cycled_dataset_passes_everything_on(self):
         inner = Stream(3, promised=3)
         cycled = CycledDataset(inner)
