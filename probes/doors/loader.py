@@ -150,7 +150,7 @@ class LoaderDoor:
         wait_s = time.perf_counter() - start
         self.watch.fetched(handle, trains=handle.trains if self.in_control else training)
         if training:
-            handle.steps_at_fetch = self.watch.num_steps
+            handle.note_steps(self.watch.num_steps)
             if not self.in_control:
                 handle.taken(iterator, cycles.num_cycles)
                 self._steps_at_fetch = cycles.num_steps
@@ -248,8 +248,10 @@ class LoaderDoor:
         Where the script keeps that one too, steps on batches of the new one alone tell.
         """
         for other in self.watch.handles:
-            idle = self._is_idle(other) and handle.ordinal >= self._num_found
-            if other.trains and handle.succeeds(other, kept=idle):
+            if not other.trains:
+                continue
+            idle = handle.ordinal >= self._num_found and self._is_idle(other)
+            if handle.succeeds(other, kept=idle):
                 if other is self._primary:
                     self._primary = handle
                     self._begins_anew = idle
@@ -266,10 +268,9 @@ class LoaderDoor:
         Args:
             least: so many, as its own are counted.
         """
-        cycles = self.watch.cycles
-        each = max(1, len(cycles.optimizers)) * max(1, cycles.last_steps)
         own = max(1, self._num_ahead)
-        return self.watch.num_steps - handle.steps_at_fetch >= (own + least) * each
+        num_steps = self.watch.num_steps - handle.steps_at_fetch
+        return num_steps >= (own + least) * max(1, handle.steps_between)
 
     def _before_fetch(self) -> None:
         cycles = self.watch.cycles

@@ -42,6 +42,7 @@ class LoaderHandle:
         taken_ahead: batches of the present iterator, and the training cycles before its first.
         was_asked: whether the script fetched from it, whatever came.
         steps_at_fetch: optimizer steps of the script before the last batch for training.
+        steps_between: the most of them between two such batches.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class LoaderHandle:
         self.taken_ahead = (0, 0)
         self.epochs = Epochs(end=ends_epochs)
         self.was_asked = False
-        self.steps_at_fetch = 0
+        self.steps_at_fetch = self.steps_between = 0
         self._iterator: weakref.ref[Any] | None = None
         self.cannot_steer = "" if loader.batch_sampler is not None else "the dataset batches itself"
         self._in_order = bool(getattr(loader, "in_order", True)) or loader.num_workers == 0
@@ -169,6 +170,12 @@ class LoaderHandle:
         num_batches, since = self.taken_ahead
         self.taken_ahead = (num_batches + 1, since)
 
+    def note_steps(self, num_steps: int) -> None:
+        """A batch for training goes to the script after so many optimizer steps."""
+        if self.taken_ahead[0] or self.trains:  # the first comes after those of whatever else
+            self.steps_between = max(self.steps_between, num_steps - self.steps_at_fetch)
+        self.steps_at_fetch = num_steps
+
     def succeeds(self, other: LoaderHandle, *, kept: bool = False) -> bool:
         """Whether its loader was made where another was that is gone: one is made for each epoch.
 
@@ -186,7 +193,8 @@ class LoaderHandle:
         self.trains, self.asked = other.trains, other.asked
         self.native, self.reader = other.native, other.reader
         self.approximate, self.lengths = other.approximate, other.lengths
-        self.remakes = other.remakes
+        self.remakes, self.steps_between = other.remakes, other.steps_between
+        self.steps_at_fetch = max(self.steps_at_fetch, other.steps_at_fetch)
         self.epochs.go_on_as(other.epochs)
         self.budget, self._sample_lengths = other.budget, other._sample_lengths
         self.batch_size = other.batch_size if other.budget is not None else self.batch_size

@@ -73,7 +73,7 @@ def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
     # calls the __init__ below, and is seen as late as it is iterated over.
     def loader_new(cls: Any, *_args: Any, **_kwargs: Any) -> Any:
         loader = native_new(cls)
-        if cls.__init__ is not loader_init and os.getpid() == pid:
+        if cls.__init__ is not DataLoader.__init__ and os.getpid() == pid:
             door.watch.makes_loader(loader)
         return loader
 

@@ -209,6 +209,24 @@ class TestSteered:
         assert len(told) == 2  # in each of the epochs that follow
         assert all(batch == STEERED[0] for batch in seen)
 
+    def test_a_pass_of_a_loader_made_in_the_same_line_is_no_training(self, run):
+        """It forgets `torch.no_grad()`, and an optimizer steps five times on each batch."""
+        code = (
+            "critic = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)\n"
+            "listener.sizes = iter([5] * 999)\n"
+            "def made(size): return DataLoader(data, batch_size=size)\n"
+            "told = []\n"
+            "for epoch in range(3):\n"
+            "    training, validation = made(8), made(20)\n"
+            "    for n, batch in zip(range(9), training):\n"
+            "        step(batch)\n"
+            "        for _ in range(5): critic.step()\n"
+            "    told += [len(batch[0]) for batch in validation]\n"
+            "listener.tell(told)"
+        )
+        told = run(f"exec(compile({code!r}, os.path.abspath('train.py'), 'exec'))")
+        assert told == [20] * 15
+
     def test_a_script_that_goes_on_to_another_loader(self, run):
         code = (
             "import time\n"
