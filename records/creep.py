@@ -17,7 +17,8 @@ class KeptTensors(Record, frozen=True, kw_only=True):
         with_graph: whether most of what is new is held with the graph that made it.
         holder: what holds most of it, as the script names it; empty where that is unknown.
         holder_kind: its type.
-        is_bounded: whether the holder has a largest length (a deque), so that it will end.
+        is_bounded: whether the holder has a largest length (a deque, `itertools.cycle`), so that it
+            will end.
     """
 
     num_steps: Count

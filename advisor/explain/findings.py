@@ -165,6 +165,8 @@ def _out_of_budget(measurements: Measurements) -> list[Finding]:
     if measurements.record.stop_reason != BUDGET_SPENT or measurements.goal.sizes:
         return []
     sizes = sorted(measurements.sizes_that_ran)
+    if not sizes:  # there is no answer that others could be better than
+        return []
     tried = ", ".join(map(str, sizes))
     return [
         Finding(

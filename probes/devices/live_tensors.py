@@ -7,6 +7,7 @@ A look takes about a tenth of a second: the collector's list of all objects is w
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 import weakref
 from collections import Counter, deque
@@ -81,7 +82,7 @@ class LiveTensors:
                 "with_graph": 2 * graphs > more,
                 "holder": "" if holder is None else _name_of(holder),
                 "holder_kind": "" if holder is None else type(holder).__name__,
-                "is_bounded": isinstance(holder, deque) and holder.maxlen is not None,
+                "is_bounded": _is_bounded(holder),
             }
         )
 
@@ -174,6 +175,15 @@ def _containers(entry: Any, ours: set[int], bound: Bound, depth: int = 2) -> lis
         elif depth > 1 and len(holder) < LONG_CONTAINER and not _is_namespace(holder):
             answer += _containers(holder, ours, bound, depth - 1)
     return answer
+
+
+def _is_bounded(holder: Any) -> bool:
+    """Whether a container takes only so much: a deque with a length, or what `itertools.cycle`
+    keeps of its first pass. Our passes never end, the script's do.
+    """
+    if isinstance(holder, deque):
+        return holder.maxlen is not None
+    return any(type(each) is itertools.cycle for each in gc.get_referrers(holder))
 
 
 def _is_namespace(holder: Any) -> bool:

@@ -40,6 +40,9 @@ ON_FETCHED_S = 60.0
 that read a pool of batches first and train on it fetch again before."""
 FETCHES_WITHOUT_STEP = 64
 """Batches for a step of one micro-batch after which there will be none."""
+LEFT_S = 30.0
+"""A script that fetched nothing for so long from the loader that is steered, and went on to train
+on another's batches, does not come back to it."""
 UNSTEADY = "the optimizer makes several steps for some batches, and not as many for each"
 
 
@@ -86,6 +89,8 @@ class LoaderDoor:
         self._steps_at_fetch = 0
         self._fetched_s = time.monotonic()
         self._first_step_s = 0.0
+        self._num_found = 0
+        self._begins_anew = False
         self._used = False
         self._fed_elsewhere = False
         self._substitute: BatchSubstitute | None = None
@@ -137,7 +142,7 @@ class LoaderDoor:
         start = time.perf_counter()
         try:
             with self._aside():
-                batch = handle.fetch(iterator, native_next)
+                batch = handle.fetch(iterator, native_next, training=training)
         except StopIteration:
             if training and handle.arrived is None:
                 self.watch.note_empty(handle)
@@ -145,10 +150,13 @@ class LoaderDoor:
         wait_s = time.perf_counter() - start
         self.watch.fetched(handle, trains=handle.trains if self.in_control else training)
         if training:
+            handle.note_steps(self.watch.num_steps)
             if not self.in_control:
                 handle.taken(iterator, cycles.num_cycles)
-                self._steps_at_fetch, self._fetched_s = cycles.num_steps, time.monotonic()
+                self._steps_at_fetch = cycles.num_steps
             cycles.fetched(handle.ordinal)
+            if not self.in_control or handle is self._primary:
+                self._fetched_s = time.monotonic()
             if self.in_control and handle.trains:
                 primary = handle is self._primary
                 self._listener.arrived(handle.arrived, handle.proof, wait_s, primary=primary)
@@ -235,16 +243,42 @@ class LoaderDoor:
             self._fed_elsewhere = True
 
     def _succeed(self, handle: LoaderHandle) -> None:
-        """A loader that was made anew takes the place of the one before it."""
+        """A loader that was made anew takes the place of the one before it.
+
+        Where the script keeps that one too, steps on batches of the new one alone tell.
+        """
         for other in self.watch.handles:
-            if other.trains and handle.succeeds(other):
+            if not other.trains:
+                continue
+            idle = handle.ordinal >= self._num_found and self._is_idle(other)
+            if handle.succeeds(other, kept=idle):
                 if other is self._primary:
                     self._primary = handle
+                    self._begins_anew = idle
                 return
+        primary = self._primary
+        assert primary is not None
+        long_s = time.monotonic() - self._fetched_s
+        if long_s > LEFT_S and self._is_idle(primary, FETCHES_WITHOUT_STEP):
+            self._listener.left(handle.place, primary.steps_at_fetch)
+
+    def _is_idle(self, handle: LoaderHandle, least: int = 1) -> bool:
+        """Whether steps were made on other batches than those of a loader that trains.
+
+        Args:
+            least: so many, as its own are counted.
+        """
+        own = max(1, self._num_ahead)
+        num_steps = self.watch.num_steps - handle.steps_at_fetch
+        return num_steps >= (own + least) * max(1, handle.steps_between)
 
     def _before_fetch(self) -> None:
         cycles = self.watch.cycles
         ended = cycles.fetching()
+        if self._begins_anew:  # what came since the last step is no step of one size
+            self._begins_anew, self._fetches_in_cycle = False, 0
+            self._listener.epoch_began()
+            return
         if self.in_control:
             self._fetches_in_cycle = 0 if ended else self._fetches_in_cycle + 1
             if ended:
@@ -357,6 +391,7 @@ class LoaderDoor:
             )
             return
         self._primary = primary
+        self._num_found = self.watch.num_loaders
         self._batches_a_cycle = training[primary.ordinal]
         self._rhythm = cycles.rhythm(primary.ordinal)
         num_ahead = steps_ahead(primary, self._batches_a_cycle, cycles.num_cycles)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ...records import Discovery, InputSize, LengthChoice
+from ...records import Discovery, InputSize, LengthChoice, SourceLine
 from ...records import Door as DoorName
 from ..devices.device_probe import DeviceProbe
 from ..loader.batch_size_reader import BatchSizeReader
@@ -161,6 +161,14 @@ class StepListener(Protocol):
 
     def stepped_elsewhere(self) -> None:
         """An optimizer stepped on a batch of another loader, whose size is the script's own."""
+
+    def left(self, other: SourceLine | None, num_steps: int) -> None:
+        """The script trains on batches of another loader, whose sizes are not ours.
+
+        Args:
+            other: where it was made.
+            num_steps: optimizer steps before that.
+        """
 
     def no_step(self, num_fetches: int, caught_errors: CaughtErrors) -> None:
         """The loop took `num_fetches` batches of the asked size, and no optimizer stepped.

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
 from ...records import BatchSizeSource, Following, LoaderInfo, NormLayers, OptimizerInfo, SourceLine
 from ..loader.batch_sampler import SteeredBatchSampler
+from ..loader.loader_facts import cut_by
 from ..loader.loader_handle import LoaderHandle
 from ..loader.norm_inputs import NormInputs
 from ..loader.remade_samplers import BUDGET_NAME
@@ -60,6 +63,7 @@ class ScriptWatch:
         self._batch_cap = batch_cap
         self._worst_case = worst_case
         self._by_loader: dict[int, LoaderHandle] = {}
+        self._making: WeakKeyDictionary[Any, tuple[SourceLine, ...]] = WeakKeyDictionary()
         self._datasets: dict[int, Told] = {}
         self._made_at: dict[int, tuple[SourceLine, ...]] = {}
         self._sources: dict[object, BatchSizeSource | None] = {}
@@ -102,10 +106,20 @@ class ScriptWatch:
 
     # what the script makes -------------------------------------------------------------------
 
-    def made_loader(self, loader: Any) -> None:
-        """A DataLoader was constructed."""
-        place, *callers = user_call_sites() or (None,)
-        size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+    def makes_loader(self, loader: Any) -> None:
+        """A DataLoader is about to be constructed."""
+        # No hash, or one of what is not there yet.
+        with contextlib.suppress(TypeError, AttributeError):
+            self._making[loader] = user_call_sites()
+
+    def made_loader(self, loader: Any, sites: Sequence[SourceLine] = ()) -> None:
+        """A DataLoader was constructed.
+
+        Args:
+            sites: lines of the script that made it; those that run now if not given.
+        """
+        place, *callers = sites or user_call_sites() or (None,)
+        size = loader.batch_size or getattr(cut_by(loader), "batch_size", None)
         source = self.source_of(place, size, callers)
         if isinstance(loader.batch_sampler, SteeredBatchSampler):
             # A framework wraps a loader of the script's: its line is the one to change.
@@ -191,10 +205,14 @@ class ScriptWatch:
         self._optimizers.add(optimizer)
 
     def handle_of(self, loader: Any) -> LoaderHandle | None:
-        """The handle of a loader; one that was not made here, but copied or unpickled, gets it."""
+        """The handle of a loader; one that was not seen when it was made gets it: a copy, or one
+        whose class does not call torch's."""
         known = self._by_loader.get(id(loader))
         if known is None or not known.is_of(loader):
-            self.made_loader(loader)
+            sites: tuple[SourceLine, ...] = ()
+            with contextlib.suppress(TypeError, AttributeError):
+                sites = self._making.get(loader, ())
+            self.made_loader(loader, sites)
         return self._by_loader.get(id(loader))
 
     # what the script does --------------------------------------------------------------------

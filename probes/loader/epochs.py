@@ -13,6 +13,8 @@ from typing import Any
 
 _GIVEN = "_batchadvisor_given"
 """Attribute of the script's iterator: batches that it gave in this epoch."""
+_TRAINS = "_batchadvisor_trains"
+"""Another: that a batch of it was fetched for training."""
 _MADE = "_batchadvisor_made_s"
 """Another: when it was made."""
 AT_THE_END = 4
@@ -72,6 +74,24 @@ class Epochs:
         self._has_ended = True
         return True
 
+    def is_seen(self, iterator: Any, times: float, *, training: bool) -> bool:
+        """Whether a pass that nothing is trained on, such as one for the accuracy on the training
+        data, has had as many samples as an epoch: it would have no end.
+
+        Args:
+            times: samples of a batch, in those of the script's own.
+            training: whether the batch that is asked for may be trained on.
+        """
+        if training:
+            iterator.__dict__[_TRAINS] = True
+        if not self._length or self.trains_on(iterator):
+            return False
+        return bool(iterator.__dict__.get(_GIVEN, 0) * times >= self._length)
+
+    def trains_on(self, iterator: Any) -> bool:
+        """Whether a batch of this pass was asked for that may be trained on."""
+        return bool(iterator.__dict__.get(_TRAINS))
+
     def gave(self, iterator: Any) -> None:
         """A batch went to the script."""
         self._given = iterator.__dict__[_GIVEN] = iterator.__dict__.get(_GIVEN, 0) + 1
@@ -113,3 +133,4 @@ def made(iterator: Any) -> None:
 def began_anew(iterator: Any) -> None:
     """An epoch begins with this iterator; with persistent workers it is that of the one before."""
     iterator.__dict__[_GIVEN] = 0
+    iterator.__dict__.pop(_TRAINS, None)

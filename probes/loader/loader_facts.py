@@ -13,6 +13,14 @@ from .sample_lengths import SampleLengths
 from .sharing import length_of, sharing_of
 
 
+def cut_by(loader: DataLoader[Any]) -> Any:
+    """The batch sampler of a loader: also one of torch's that stands in the sampler's place, of a
+    data set that makes a batch of a list of indices (`batch_size=None`)."""
+    sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+    of_torch = type(getattr(sampler, "_native", sampler)) is BatchSampler
+    return sampler if of_torch else loader.batch_sampler
+
+
 def attribute_size(batch_sampler: Any) -> int | None:
     """The size that a batch sampler names; `None` where it names none."""
     size = getattr(batch_sampler, "batch_size", None)
@@ -56,7 +64,7 @@ def samples_of(loader: DataLoader[Any]) -> int | None:
     """Samples of an epoch on this rank; `None` where nothing tells."""
     if isinstance(loader.dataset, IterableDataset):
         return length_of(loader.dataset)
-    sampler = getattr(loader.batch_sampler, "sampler", None)
+    sampler = getattr(cut_by(loader), "sampler", None)
     while isinstance(sampler, SteeredBatchSampler) or type(sampler) is BatchSampler:
         # One around the loader's own, that repeats it for ever: its length counts batches.
         sampler = sampler.sampler
@@ -70,7 +78,7 @@ def drops_last(loader: DataLoader[Any], seen: int | None = None) -> bool:
     Args:
         seen: samples of a batch, where its batch sampler does not name them.
     """
-    named = loader.drop_last or getattr(loader.batch_sampler, "drop_last", None)
+    named = loader.drop_last or getattr(cut_by(loader), "drop_last", None)
     return _is_short_of_one(loader, seen) if named is None else bool(named)
 
 
@@ -84,7 +92,8 @@ def _is_short_of_one(loader: DataLoader[Any], seen: int | None) -> bool:
 
 def sampler_name(loader: DataLoader[Any]) -> str:
     """The class that chooses the samples: the batch sampler where it is one of the script's."""
-    batch_sampler = getattr(loader.batch_sampler, "_native", loader.batch_sampler)
+    batch_sampler = cut_by(loader)
+    batch_sampler = getattr(batch_sampler, "_native", batch_sampler)
     if batch_sampler is not None and type(batch_sampler) is not BatchSampler:
         return type(batch_sampler).__name__
     # A loader that was given a batch sampler has a sampler of its own that nobody asks.

@@ -21,9 +21,9 @@ from .batch_size_reader import BY_BUDGET, DRAWN, BatchSizeReader, falls_short
 from .budgets import Budget
 from .chosen_batches import ChosenBatches, census_of, why_unknown
 from .cycled_dataset import CycledDataset
-from .epochs import Epochs
+from .epochs import Epochs, began_anew
 from .lengths import Lengths
-from .loader_facts import attribute_size, budget_facts, facts_of, samples_of
+from .loader_facts import attribute_size, budget_facts, cut_by, facts_of, samples_of
 from .sample_lengths import SampleLengths
 from .sharing import why_dispatched
 from .taken_sizes import batches_of_a_sampler, how_taken
@@ -41,6 +41,8 @@ class LoaderHandle:
         epochs: how far the present one is, and whether they end.
         taken_ahead: batches of the present iterator, and the training cycles before its first.
         was_asked: whether the script fetched from it, whatever came.
+        steps_at_fetch: optimizer steps of the script before the last batch for training.
+        steps_between: the most of them between two such batches.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class LoaderHandle:
         self.taken_ahead = (0, 0)
         self.epochs = Epochs(end=ends_epochs)
         self.was_asked = False
+        self.steps_at_fetch = self.steps_between = 0
         self._iterator: weakref.ref[Any] | None = None
         self.cannot_steer = "" if loader.batch_sampler is not None else "the dataset batches itself"
         self._in_order = bool(getattr(loader, "in_order", True)) or loader.num_workers == 0
@@ -91,6 +94,8 @@ class LoaderHandle:
             # accident; we do it on purpose.
             loader.__dict__["batch_sampler"] = steered(native, self)
         elif not self.iterable and batches_of_a_sampler(loader):
+            if cut_by(loader) is not None:
+                self.cannot_steer, self.batch_size = "", attribute_size(loader.sampler)
             loader.__dict__["sampler"] = steered(loader.sampler, self)
 
     def ask(self, batch_size: int) -> None:
@@ -165,19 +170,31 @@ class LoaderHandle:
         num_batches, since = self.taken_ahead
         self.taken_ahead = (num_batches + 1, since)
 
-    def succeeds(self, other: LoaderHandle) -> bool:
+    def note_steps(self, num_steps: int) -> None:
+        """A batch for training goes to the script after so many optimizer steps."""
+        if self.taken_ahead[0] or self.trains:  # the first comes after those of whatever else
+            self.steps_between = max(self.steps_between, num_steps - self.steps_at_fetch)
+        self.steps_at_fetch = num_steps
+
+    def succeeds(self, other: LoaderHandle, *, kept: bool = False) -> bool:
         """Whether its loader was made where another was that is gone: one is made for each epoch.
 
         Then it goes on as the other did.
+
+        Args:
+            kept: the other need not be gone.
         """
-        if self.place is None or self.place != other.place or other._loader() is not None:
+        if self.place is None or self.place != other.place:
+            return False
+        if other._loader() is not None and not kept:
             return False
         if self.cannot_steer:
             return False
         self.trains, self.asked = other.trains, other.asked
         self.native, self.reader = other.native, other.reader
         self.approximate, self.lengths = other.approximate, other.lengths
-        self.remakes = other.remakes
+        self.remakes, self.steps_between = other.remakes, other.steps_between
+        self.steps_at_fetch = max(self.steps_at_fetch, other.steps_at_fetch)
         self.epochs.go_on_as(other.epochs)
         self.budget, self._sample_lengths = other.budget, other._sample_lengths
         self.batch_size = other.batch_size if other.budget is not None else self.batch_size
@@ -242,17 +259,24 @@ class LoaderHandle:
         """The script's batch sampler does not follow its size: its batches are cut again."""
         self.approximate = True
 
-    def fetch(self, iterator: Any, native_next: Callable[[Any], Any]) -> Any:
+    def fetch(
+        self, iterator: Any, native_next: Callable[[Any], Any], *, training: bool = True
+    ) -> Any:
         """The next batch for the script; under steering, one of the asked size.
 
         Batches that were prefetched with an older size are dropped, an iterator that ran out is
         replaced.
+
+        Args:
+            training: whether it may be trained on.
 
         Raises:
             StopIteration: the script's own epoch is over, or the dataset yields nothing.
         """
         self.was_asked = True
         inner = iterator.__dict__.get("_batchadvisor_inner", iterator)
+        times = (self.asked or 1) / (self.native or 1)
+        is_seen = self.epochs.is_seen(iterator, times, training=training)
         if self.asked is None:
             self.epochs.look(self._loader())
             begun_s = time.perf_counter()
@@ -261,8 +285,13 @@ class LoaderHandle:
             self.epochs.gave(iterator)
             self._note(batch, pop_issue(inner))
             return batch
+        if is_seen:
+            began_anew(iterator)
+            raise StopIteration
         if self.epochs.is_over(iterator):
             raise StopIteration
+        if self.iterable and not self.epochs.trains_on(iterator):
+            return self._of_own_stream(iterator, inner, native_next)
         restarts = 0
         batch = None
         if self.iterable:
@@ -293,6 +322,18 @@ class LoaderHandle:
             raise StopIteration
         stream = self.chosen.stream(loader, self.asked or 1, self.sample_lengths)
         return renewed_over(stream, loader, iterator, inner)
+
+    def _of_own_stream(self, iterator: Any, inner: Any, native_next: Callable[[Any], Any]) -> Any:
+        """A batch of a pass that nothing is trained on: it ends where the script's stream does."""
+        loader, stream = self._loader(), inner._dataset
+        if loader is not None and isinstance(stream, CycledDataset):
+            loader.__dict__["dataset"] = stream.dataset
+            inner = renewed(loader, iterator, inner)
+            loader.__dict__["dataset"] = stream
+        inner._IterableDataset_len_called = None  # of batches of the script's own size
+        batch = native_next(inner)
+        self.epochs.gave(iterator)
+        return batch
 
     def _is_current(self, batch: Any, issue: tuple[int | None, int] | None) -> bool:
         if issue is not None and self._in_order and not self.iterable:

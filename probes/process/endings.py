@@ -90,6 +90,8 @@ def over(message: Raised | Ended | CannotSteer, printed: str = "") -> WorkerGone
             f"the script ended with exit code {message.exit_code} "
             f"after {message.num_steps} optimizer steps"
         )
+        if message.left:
+            what = f"the script went on to {message.left} after {message.num_steps} optimizer steps"
         if message.exit_code:  # it gave up
             return WorkerGone(*outcome_of_exit_code(what, printed), message)
         return WorkerGone("script_ended", what, message)

@@ -210,6 +210,7 @@ class Ended(Message, frozen=True, kw_only=True):
         num_steps: optimizer steps seen in all.
         num_fetches: batches fetched with gradients enabled.
         empty: a loader that was to feed the training and gave it no batch.
+        left: the loader that it went on to, in words; empty where it is over.
     """
 
     exit_code: int
@@ -217,6 +218,7 @@ class Ended(Message, frozen=True, kw_only=True):
     num_fetches: int
     num_loaders: int
     empty: LoaderInfo | None = None
+    left: str = ""
 
 
 class CannotSteer(Message, frozen=True, kw_only=True):

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ..loader.token_meter import StepTokens
 
 LATE = "left out: the time was over"
+UNLIKE = "the steps that were counted had other batches than most"
+MOST_TRIES = 3
+"""Steps that are counted at most, where one has other batches than most: the last of an epoch."""
 
 
 class FlopCounter(Protocol):
@@ -38,6 +41,7 @@ class CountedStep:
     def __init__(self, make: Callable[[], FlopCounter] | None) -> None:
         self._make = make
         self._counter: FlopCounter | None = None
+        self._num_tries = 0
         self.flops: StepFlops | None = None
         self.why_not = ""
 
@@ -53,6 +57,7 @@ class CountedStep:
     def begin(self) -> None:
         """The step begins."""
         assert self._make is not None
+        self.why_not = ""
         try:
             self._counter = self._make()
             self._counter.start()
@@ -93,6 +98,14 @@ class CountedStep:
             positions=_each(None if tokens is None else tokens.positions, parts),
             squares=_each(None if tokens is None else tokens.squares, parts),
         )
+
+    def again(self) -> bool:
+        """The step that was counted is not one of most. True where another one is to be."""
+        if self.flops is None:
+            return False
+        self.flops, self.why_not = None, UNLIKE
+        self._num_tries += 1
+        return self._num_tries < MOST_TRIES
 
     def abandon(self) -> None:
         """The trial is over some other way."""

@@ -181,6 +181,10 @@ class Window:
         if self.phase == "counting":
             self._counted.end(parts, None if self._meter is None else self._meter.end_step())
             self._device.synchronize()
+            num_batches = self._arrivals.num_batches // parts
+            unlike = self._agree(num_batches not in (0, self._arrivals.usual_micro_batches))
+            if unlike and self._counted.again() and not late:
+                return False
             return self._after_counted(late=late)
         if self.phase == "timing":
             if not late and self._timed.skip_run_up():

@@ -26,6 +26,9 @@ from ..loader.remade_samplers import remember
 from ..windows.optimizer_hooks import is_captured, listen, watch_graphs
 from .saves import silence_saves
 
+_LOADER = "_batchadvisor_loader"
+"""Attribute of the script's iterator: its loader."""
+
 
 def install(
     door: ScriptDoor, saved: Callable[[Any], None], hold: Callable[[], None] = lambda: None
@@ -61,10 +64,18 @@ def _watch_samplers() -> None:
 
 def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
     pid = os.getpid()
-    native_init = DataLoader.__init__
+    native_new, native_init = DataLoader.__new__, DataLoader.__init__
     native_iterator_init = _BaseDataLoaderIter.__init__
     native_reset = _BaseDataLoaderIter._reset
     native_next = _BaseDataLoaderIter.__next__
+
+    # One that is no more than a subclass by name, such as torchdata's StatefulDataLoader, never
+    # calls the __init__ below, and is seen as late as it is iterated over.
+    def loader_new(cls: Any, *_args: Any, **_kwargs: Any) -> Any:
+        loader = native_new(cls)
+        if cls.__init__ is not DataLoader.__init__ and os.getpid() == pid:
+            door.watch.makes_loader(loader)
+        return loader
 
     # In place, so that every `from torch.utils.data import DataLoader` and subclass is covered.
     @functools.wraps(native_init)
@@ -78,7 +89,7 @@ def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
         if os.getpid() == pid:  # a forked rank has hooks of its own, around these
             self.__dict__["_batchadvisor_handle"] = door.watch.handle_of(loader)
             # `for batch in DataLoader(...)` keeps the iterator alone; we still ask the loader.
-            self.__dict__["_batchadvisor_loader"] = loader
+            self.__dict__[_LOADER] = loader
             made(self)
         native_iterator_init(self, loader)
 
@@ -89,6 +100,7 @@ def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
         if handle is None or os.getpid() != pid:
             return native_next(self)
         handle.epochs.asked(self)
+        _break_cycle(self)
         if not door.in_control:
             hold()
         _tell_of_update(door)
@@ -99,10 +111,25 @@ def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
         native_reset(self, *args, **kwargs)
         began_anew(self)
 
+    DataLoader.__new__ = staticmethod(loader_new)  # type: ignore[method-assign]
     DataLoader.__init__ = loader_init  # type: ignore[method-assign]
     _BaseDataLoaderIter.__init__ = iterator_init  # type: ignore[method-assign]
     _BaseDataLoaderIter._reset = iterator_reset  # type: ignore[method-assign]
     _BaseDataLoaderIter.__next__ = iterator_next  # type: ignore[method-assign]
+
+
+def _break_cycle(iterator: Any) -> None:
+    """Lets go of a loader that holds its iterator, as persistent workers have it.
+
+    In a cycle both would outlive the script's last reference, with the data workers. It stays where
+    nobody else holds the loader.
+    """
+    kept = iterator.__dict__
+    if getattr(kept.get(_LOADER), "_iterator", None) is not iterator:
+        return
+    nobody_else = sys.getrefcount(object()) + 1
+    if sys.getrefcount(kept[_LOADER]) > nobody_else:
+        del kept[_LOADER]
 
 
 def _watch_optimizers(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
 import pathlib
 import shutil
@@ -38,6 +39,7 @@ def silence_saves(saved: Callable[[Any], None], keeps: Callable[[], bool]) -> No
     """
     files: dict[str, _Saved] = {}
     _silence_torch(files, saved, keeps)
+    silence_safetensors(files, saved, keeps)
     _follow_moves(files, saved)
     _follow_copies(files, saved)
     _follow_removals(files)
@@ -79,6 +81,33 @@ def _silence_torch(
         return native_load(known.content, *args, **kwargs)
 
     torch.save, torch.load = save, load
+
+
+def silence_safetensors(
+    files: dict[str, _Saved], saved: Callable[[Any], None], keeps: Callable[[], bool]
+) -> None:
+    """Keeps the other format of checkpoints from files, once the training loop is measured.
+
+    Before that it is written: who reads it back maps the file by its path. Libraries take the
+    function by name as they are imported, so that it has to be another one by then.
+    """
+    try:
+        module = importlib.import_module("safetensors.torch")
+    except Exception:  # noqa: BLE001  not there, or broken: that is for the script to find out
+        return
+    native = module.save_file
+
+    @functools.wraps(native)
+    def save_file(tensors: Any, filename: Any, *args: Any, **kwargs: Any) -> None:
+        if keeps():
+            native(tensors, filename, *args, **kwargs)
+            return
+        saved(filename)
+        name = _name(filename)
+        if name is not None:
+            files[name] = _Saved(None, is_empty=False)
+
+    module.save_file = save_file  # type: ignore[attr-defined]
 
 
 def _follow_moves(files: dict[str, _Saved], saved: Callable[[Any], None]) -> None:
@@ -135,6 +164,19 @@ def _follow_removals(files: dict[str, _Saved]) -> None:
         return remove
 
     _replace_in_os(following, "remove", "unlink")
+    native_rmtree = shutil.rmtree
+
+    @functools.wraps(native_rmtree)
+    def rmtree(path: Any, *args: Any, **options: Any) -> None:
+        folder = _name(path) if options.get("dir_fd") is None else None
+        inside = [] if folder is None else [each for each in files if _is_below(each, folder)]
+        known = {name: files.pop(name) for name in inside}
+        # A checkpoint's folder of an earlier training stays as a whole.
+        if any(not one.is_empty and os.path.lexists(name) for name, one in known.items()):
+            return
+        native_rmtree(path, *args, **options)
+
+    shutil.rmtree = rmtree  # type: ignore[assignment]
 
 
 def _follow_sizes(files: dict[str, _Saved]) -> None:
@@ -168,6 +210,10 @@ def _name(path: Any) -> str | None:
     with contextlib.suppress(OSError, ValueError):
         return os.path.abspath(os.fsdecode(path))  # noqa: PTH100  no link is followed
     return None
+
+
+def _is_below(name: str, folder: str) -> bool:
+    return name.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def _is_file(target: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...records import Door as DoorName
-from ...records import FileTouched, Parallelism
+from ...records import FileTouched, Parallelism, SourceLine
 from ..devices.core_masks import core_masks
 from ..devices.device_probe import DeviceProbe
 from ..devices.gpus_in_use import devices_of, gpus_in_use
@@ -22,7 +22,7 @@ from ..devices.split_model import probe_of_model
 from ..doors.caught_errors import CaughtErrors
 from ..doors.protocols import Door, FoundLoop
 from ..process.channel import Channel
-from ..process.messages import CannotSteer, Found, Progress
+from ..process.messages import CannotSteer, Ended, Found, Progress
 from ..process.orders import (
     Ask,
     Lockstep,
@@ -156,6 +156,19 @@ class TrialRunner:
         """See `StepListener`."""
         if self._task is not None:
             self._task.stepped_elsewhere()
+
+    def left(self, other: SourceLine | None, num_steps: int) -> None:
+        """See `StepListener`: what there is to measure is over."""
+        self._line.send(
+            Ended(
+                exit_code=0,
+                num_steps=num_steps,
+                num_fetches=num_steps,
+                num_loaders=2,
+                left="another loader" if other is None else f"the loader at {other}",
+            )
+        )
+        wait_for_the_end()
 
     def no_step(self, num_fetches: int, caught_errors: CaughtErrors) -> None:
         """Batches of the asked size flow and no optimizer steps."""

@@ -76,6 +76,10 @@ class TestCutShort:
     def test_by_the_budget(self, reason, goal, fires):
         assert ("search.cut_short" in findings(stop_reason=reason, goal=goal)) is fires
 
+    def test_no_size_is_worse_than_others_where_none_ran(self):
+        ended = failure_of(8, "script_ended", detail="the script ended after 3 optimizer steps")
+        assert "search.cut_short" not in findings(ended, stop_reason="the budget is spent")
+
     def test_a_script_that_ends_is_told_to_train_longer(self):
         ended = failure_of(8, "script_ended", detail="the script ended after 60 optimizer steps")
         finding = findings(trial_of(64, 0.1), ended)["trial.script_ended"]

@@ -15,15 +15,16 @@ NATIVE_NEXT = _BaseDataLoaderIter.__next__
 class Pass:
     """One pass of the script over a loader, fetched the way steering fetches."""
 
-    def __init__(self, loader, handle):
+    def __init__(self, loader, handle, *, training=True):
         self.handle = handle
         self.iterator = iter(loader)
+        self.training = training
 
     def __iter__(self):
         return self
 
     def __next__(self):
-        return self.handle.fetch(self.iterator, NATIVE_NEXT)
+        return self.handle.fetch(self.iterator, NATIVE_NEXT, training=self.training)
 
     def sizes(self, num):
         return [length(next(self)) for _ in range(num)]

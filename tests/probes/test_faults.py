@@ -131,7 +131,7 @@ class TestTraceback:
     @pytest.mark.parametrize("options", [{"batch_size": 0}, {"num_workers": -1}])
     def test_a_library_that_the_script_asked_through_us(self, options):
         """Our wrapper of a loader's constructor hands on what the script gave it."""
-        door = SimpleNamespace(watch=SimpleNamespace(made_loader=print))
+        door = SimpleNamespace(watch=SimpleNamespace(made_loader=print, makes_loader=print))
         native = [(each, vars(each).copy()) for each in (DataLoader, _BaseDataLoaderIter)]
         try:
             patches._watch_loaders(door, print)

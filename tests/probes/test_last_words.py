@@ -179,3 +179,9 @@ def test_ends_that_are_about_something_else():
     assert not last_refusal("CUDA error: out of memory\n" + "step\n" * 20)
     assert not last_refusal(PINNING[:-280])
     assert ended(0, EXITS["bitsandbytes"]).outcome == "script_ended"
+
+
+def test_a_script_that_trains_on_where_nothing_can_be_measured():
+    gone = over(Ended(exit_code=0, num_steps=3, num_fetches=3, num_loaders=2, left="b.py:5"))
+    assert gone.outcome == "script_ended"  # it is started again, as one that ended
+    assert "b.py:5" in gone.detail

@@ -76,6 +76,18 @@ def test_what_the_first_step_makes_is_not_kept_by_each():
     assert (look.num_steps, look.more_nodes, look.more_tensors) == (20, 0, 0)
 
 
+def test_what_cycle_keeps_of_a_pass_ends_with_it():
+    batches = itertools.cycle(torch.ones(3) for _ in itertools.count())
+    kept = []
+    look = live_tensors.LiveTensors()
+    for _ in range(20):
+        next(batches)
+    assert look.since(20).is_bounded
+    for _ in range(20):
+        kept.append(torch.ones(3))  # noqa: PERF401
+    assert not look.since(20).is_bounded
+
+
 def test_a_look_keeps_no_local_of_the_script_alive():
     kept = []
     look = live_tensors.LiveTensors()

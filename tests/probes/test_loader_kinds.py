@@ -7,7 +7,13 @@ import torch
 from batchadvisor.probes.loader.cycled_dataset import CycledDataset
 from batchadvisor.probes.loader.epochs import Epochs
 from batchadvisor.probes.loader.loader_handle import is_training_fetch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+)
 
 from .loading import ByHalf, Fixed, Pass, Stream, info_of, numbers, steered
 from .test_loaders import begun
@@ -30,6 +36,18 @@ class TestIterable:
         assert script.sizes(10) == [6] * 10
         assert len(loader) == 3
         assert Pass(loader, handle).sizes(10) == [6] * 10
+
+    @pytest.mark.parametrize("num_workers", [0, 1])
+    def test_a_pass_that_trains_nothing_ends_with_the_stream(self, num_workers):
+        """The training's goes on beside it, and so does the next one."""
+        loader = DataLoader(Stream(20), batch_size=8, num_workers=num_workers)
+        handle, script = begun(loader)
+        next(script)
+        handle.ask(6)
+        for _ in range(2):
+            assert script.sizes(5) == [6] * 5
+            assert [len(batch) for batch in Pass(loader, handle, training=False)] == [6, 6, 6, 2]
+        assert Pass(loader, handle).sizes(5) == [6] * 5
 
     def test_cycled_dataset_passes_everything_on(self):
         inner = Stream(3, promised=3)
@@ -137,6 +155,20 @@ class TestInfo:
     def test_dataset_that_batches_itself(self):
         info = info_of(DataLoader(numbers(), batch_size=None))
         assert (info.steered, info.batch_size) == ("no: the dataset batches itself", None)
+
+    def test_a_batch_sampler_in_the_samplers_place(self):
+        """As torch's documentation has it for data sets that take a list of indices."""
+        data = TensorDataset(torch.arange(100))
+        sampler = BatchSampler(RandomSampler(data), 8, drop_last=True)
+        loader = DataLoader(data, batch_size=None, sampler=sampler)
+        handle, script = begun(loader)
+        info = handle.info()
+        assert (info.steered, info.batch_size, info.num_samples) == ("exact", 8, 100)
+        assert (info.drop_last, info.sampler) == (True, "RandomSampler")
+        assert len(next(script)[0]) == 8
+        handle.ask(60)
+        assert [len(next(script)[0]) for _ in range(3)] == [60, 60, 60]
+        assert len(loader) == 12
 
     def test_a_loader_that_is_gone(self):
         handle = steered(DataLoader(numbers(), batch_size=8))

@@ -11,7 +11,7 @@ from batchadvisor.probes.windows.timed_steps import (
 )
 from batchadvisor.probes.windows.warm_up import MAX_WARMUP_STEPS
 from batchadvisor.probes.windows.window import FIT_STEPS
-from batchadvisor.records import TrialRequest
+from batchadvisor.records import StepFlops, TrialRequest
 
 from .window_loop import MIN_SAMPLES, MIN_WARMUP_STEPS, Device, Loop, Profiler
 
@@ -266,6 +266,40 @@ class TestSize:
         trial = Loop(FIT).run(micro=0)
         assert trial.outcome == "wrong_size"
         assert (trial.arrived_batch_size, trial.size_proof) == (None, "")
+
+
+class Counts:
+    """Counts 10 operations for each micro-batch that its step took."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def start(self):
+        pass
+
+    forget = abandon = start
+
+    def finish(self):
+        micro = self.steps.pop(0)
+        return StepFlops(forward=10 * micro, backward=0, products=0, convolutions=0, by_dtype={})
+
+
+class TestCounted:
+    @pytest.mark.parametrize(
+        ("steps", "forward"),
+        [([1, 4], 40), ([4], 40), ([1, 2, 1], None)],
+        ids=["the first ends an epoch", "a usual one", "all others"],
+    )
+    def test_a_step_of_as_many_batches_as_most(self, steps, forward):
+        """A remainder at the end of an epoch is a step too, with fewer operations."""
+        counted = list(steps)
+        loop = Loop(flops=lambda: Counts(counted)).until("counting", micro=4)
+        while not loop.complete:
+            loop.step(micro=counted[0])
+        trial = loop.result()
+        assert not counted
+        assert (trial.flops.forward if trial.flops else None) == forward
+        assert ("flops" in trial.unavailable) is (forward is None)
 
 
 class TestProfile:

@@ -45,6 +45,9 @@ class Listener:
     def stepped_elsewhere(self):
         self.elsewhere += 1
 
+    def left(self, other, num_steps):
+        self.tell([str(other), num_steps])
+
     def discovering(self, num_steps):
         pass
 

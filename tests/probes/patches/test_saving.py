@@ -1,7 +1,11 @@
 """Checkpoints under the hooks: a script that is measured leaves none behind."""
 
+import sys
+from types import ModuleType
+
 import pytest
 import torch
+from batchadvisor.probes.worker.saves import silence_safetensors
 
 SAVED = "\nlistener.tell([str(getattr(one, 'name', one)) for one in saved])"
 READ_BACK = "\nlistener.tell([torch.equal(there, data.tensors[0]), len(saved)])"
@@ -116,6 +120,21 @@ class TestAfterSave:
         assert run(code + SAVED) == ["1.pt"]
         assert [path.name for path in tmp_path.iterdir()] == ["1.pt"]
 
+    def test_the_oldest_folder_is_removed(self, run, tmp_path):
+        """Not with a checkpoint of an earlier training, that was to be overwritten."""
+        (tmp_path / "1").mkdir()
+        (tmp_path / "1/model.pt").write_text("of a real training")
+        code = (
+            "import shutil\n"
+            "for n in range(1, 3):\n"
+            "    os.makedirs(f'{n}', exist_ok=True)\n"
+            "    torch.save(model, f'{n}/model.pt')\n"
+            "shutil.rmtree('1'), shutil.rmtree('2')"
+        )
+        assert run(code + SAVED) == ["1/model.pt", "2/model.pt"]
+        assert [path.name for path in tmp_path.iterdir()] == ["1"]
+        assert (tmp_path / "1/model.pt").read_text() == "of a real training"
+
     @pytest.mark.parametrize("take", ["os.replace", "__import__('shutil').copyfile"])
     def test_a_file_that_is_put_there_is_one_again(self, run, tmp_path, take):
         code = "torch.save(model, 'a.pt')\nwith open('b', 'w') as f: f.write('b')\n"
@@ -151,3 +170,19 @@ class TestAfterSave:
         )
         assert run(code) == "not there"
         assert list(tmp_path.iterdir()) == []
+
+
+def test_the_format_of_hugging_face_is_written_until_the_loop_is_measured(monkeypatch, tmp_path):
+    """A Trainer's `model.safetensors` lies beside what torch saves of the same step."""
+    module = ModuleType("safetensors.torch")
+    module.save_file = lambda tensors, filename, metadata=None: filename.write_text(tensors)
+    monkeypatch.setitem(sys.modules, "safetensors", ModuleType("safetensors"))
+    monkeypatch.setitem(sys.modules, "safetensors.torch", module)
+    path, saved, known, in_control = tmp_path / "model.safetensors", [], {}, []
+    silence_safetensors(known, saved.append, lambda: not in_control)
+    module.save_file("before", path)
+    assert (saved, known) == ([], {})
+    in_control.append(True)
+    module.save_file("in the loop", path, metadata={"format": "pt"})
+    assert path.read_text() == "before"
+    assert (saved, list(known)) == ([path], [str(path)])

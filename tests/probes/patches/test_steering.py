@@ -172,6 +172,90 @@ class TestSteered:
         assert [batch for batch in seen if batch[2]] == STEERED
         assert [batch[0] for batch in seen if not batch[2]] == [10, 100, 6]
 
+    @pytest.mark.parametrize(
+        ("options", "keep"),
+        [("num_workers=1, persistent_workers=True", "pass"), ("", "loaders.append(loader)")],
+        ids=["its workers persist", "the one before is kept"],
+    )
+    def test_a_loader_made_anew_while_something_holds_the_one_before(self, run, options, keep):
+        """Our own references hold none: without a collection the loader is gone with its epoch."""
+        code = (
+            "import gc\n"
+            "gc.disable()\n"
+            "loaders = []\n"
+            "def epoch():\n"
+            f"    loader = DataLoader(data, batch_size=8, {options})\n"
+            f"    {keep}\n"
+            "    for n, batch in enumerate(loader):\n"
+            "        step(batch)\n"
+            "        if n == 4: break\n"
+            "while True: epoch()"
+        )
+        seen = run(f"exec(compile({code!r}, os.path.abspath('train.py'), 'exec'))")[0]
+        sizes = dict.fromkeys(batch[0] for batch in seen if batch[2])  # a step may be made again
+        assert list(sizes) == [batch[0] for batch in STEERED]
+
+    def test_what_was_stepped_on_batches_of_no_size_of_ours_is_in_no_step(self, run):
+        code = (
+            "loaders, told = [], []\n"
+            "listener.sizes = iter([5] * 99)\n"
+            "listener.epoch_began = lambda: told.append(len(listener.seen))\n"
+            "for epoch in range(3):\n"
+            "    loaders.append(DataLoader(data, batch_size=8))\n"
+            "    for n, batch in zip(range(9), loaders[-1]): step(batch)\n"
+            "listener.tell([told, listener.seen])"
+        )
+        told, seen = run(f"exec(compile({code!r}, os.path.abspath('train.py'), 'exec'))")
+        assert len(told) == 2  # in each of the epochs that follow
+        assert all(batch == STEERED[0] for batch in seen)
+
+    def test_a_pass_of_a_loader_made_in_the_same_line_is_no_training(self, run):
+        """It forgets `torch.no_grad()`, and an optimizer steps five times on each batch."""
+        code = (
+            "critic = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)\n"
+            "listener.sizes = iter([5] * 999)\n"
+            "def made(size): return DataLoader(data, batch_size=size)\n"
+            "told = []\n"
+            "for epoch in range(3):\n"
+            "    training, validation = made(8), made(20)\n"
+            "    for n, batch in zip(range(9), training):\n"
+            "        step(batch)\n"
+            "        for _ in range(5): critic.step()\n"
+            "    told += [len(batch[0]) for batch in validation]\n"
+            "listener.tell(told)"
+        )
+        told = run(f"exec(compile({code!r}, os.path.abspath('train.py'), 'exec'))")
+        assert told == [20] * 15
+
+    def test_a_script_that_goes_on_to_another_loader(self, run):
+        code = (
+            "import time\n"
+            "from batchadvisor.probes.doors import loader as door_of_loaders\n"
+            "door_of_loaders.LEFT_S = 0.1\n"
+            "listener.sizes = iter([5] * 99)\n"
+            "one = DataLoader(data, batch_size=8)\n"
+            "two = DataLoader(data, batch_size=4)\n"
+            "for n, batch in zip(range(9), one): step(batch)\n"
+            "time.sleep(0.1)\n"
+            "while True:\n"
+            "    for batch in two: step(batch)"
+        )
+        told = run(f"exec(compile({code!r}, os.path.abspath('train.py'), 'exec'))")
+        assert told == ["train.py:6", 8]
+
+    def test_a_loader_whose_class_does_not_call_torchs(self, run):
+        """Its line is the one where it was made, and not where it is iterated over."""
+        code = (
+            "class Own(DataLoader):\n"
+            "    def __init__(self, *arguments, **named):\n"
+            "        self.__dict__.update(vars(DataLoader(*arguments, **named)))\n"
+            "        self.__dict__['batch_sampler'] = self.batch_sampler.native\n"
+            "listener.found = lambda loop: listener.tell(loop.discovery.primary.place.line)\n"
+            "loader = Own(data, batch_size=8)\n"
+            "for batch in loader: step(batch)"
+        )
+        assert run(f"exec(compile({code!r}, os.path.abspath('train.py'), 'exec'))") == 6
+
     def test_models_of_finished_phases_are_let_go(self, run):
         """Else their memory would be in the peaks of all phases after them."""
         code = (
@@ -281,6 +365,22 @@ class TestEpochs:
         told, num_epochs, ended = run(code)
         assert (num_epochs, ended) == (1, 0)  # though it makes a step at the end of each epoch
         assert max(told) > 13
+
+    def test_a_pass_over_the_training_data_that_trains_nothing_ends(self, run):
+        """It has as many samples as an epoch, whatever the size; the training's goes on."""
+        code = (
+            "listener.sizes = iter([50] * 99)\n"
+            "loader, told = DataLoader(data, batch_size=8), []\n"
+            "batches = iter(loader)\n"
+            "for n in range(30):\n"
+            "    step(next(batches))\n"
+            "    if n % 10 == 9:\n"
+            "        with torch.no_grad():\n"
+            "            told.append(sum(1 for _ in loader))\n"
+            "            next(batches)\n"
+            "listener.tell(told)"
+        )
+        assert run(code) == [3, 3, 3]  # 13 batches of 8 are two of 50 and a rest
 
     @pytest.mark.parametrize("arguments", ["{}", "{'num_workers': 1, 'persistent_workers': True}"])
     @pytest.mark.parametrize("asked_to", [False, True])
