@@ -182,6 +182,27 @@ class TestDoors:
         assert set(listing(tmp_path)) == {"batchadvisor-runs"}
 
 
+class TestModules:
+    def test_an_average_of_the_weights_that_no_step_touches(self, tmp_path):
+        """It is updated after the epoch, which fake steps do not reach."""
+        text = (SCRIPTS / "plain.py").read_text()
+        made = "optimizer = "
+        assert made in text
+        averaged = f"import copy; average = copy.deepcopy(model)\n{made}"
+        (tmp_path / "train.py").write_text(text.replace(made, averaged, 1))
+        plain, kept = (
+            json.loads(estimate(tmp_path, script, "--json", "-q", "--gpu", "T4").stdout)
+            for script in (str(SCRIPTS / "plain.py"), "train.py")
+        )
+        num_bytes = 4 * plain["num_parameters"]
+        without, beside = (
+            [trial["peak_bytes"] for trial in each["forecasts"][0]["trials"]]
+            for each in (plain, kept)
+        )
+        for less, more in zip(without, beside, strict=True):
+            assert num_bytes <= more - less < num_bytes + 8 * 512  # rounded
+
+
 class TestEvaluation:
     def test_its_peak_stands_beside_the_training(self, tmp_path):
         """Two layers of 64 floats live at once for each of 500 samples; training has 16."""
