@@ -177,11 +177,12 @@ def estimate(
             evaluation = loop.evaluation(own)
         finally:
             current.workers.end()
+    alone = forecasts[0]
     if isinstance(evaluation, str):
         unavailable["evaluation"] = evaluation
         evaluation = None
     elif evaluation is not None:
-        evaluation, forecasts[0] = beside_evaluation(evaluation, forecasts[0])
+        evaluation, forecasts = beside_evaluation(evaluation, forecasts, eager=loop.eager)
     written, *others = forecasts
     answer = Estimate(
         script=options.script,
@@ -204,7 +205,7 @@ def estimate(
         limits=size_limits(forecasts),
         assumptions=assumptions((name for name, _ in gpus), eager=loop.eager, grouped=loop.grouped),
     )
-    return msgspec.structs.replace(answer, too_small=too_small(answer))
+    return msgspec.structs.replace(answer, too_small=too_small(answer, alone))
 
 
 class Sizes(NamedTuple):
