@@ -213,6 +213,25 @@ class TestEvaluation:
         assert "a batch of 500 of the loader made at" in evaluation["batch"]
         assert "evaluation" not in answer["unavailable"]
 
+    def test_it_is_looked_at_after_a_change_that_ends_the_process(self, tmp_path):
+        """An average of the weights does not go with a model that ranks share."""
+        text = (SCRIPTS / "argparse_validate_first.py").read_text()
+        averaged = "    average = [p.detach().clone() for p in model.parameters()]\n    criterion ="
+        update = (
+            "            optimizer.step()\n"
+            "            with torch.no_grad():\n"
+            "                for a, p in zip(average, model.parameters()):\n"
+            "                    a.add_(p)\n"
+        )
+        text = text.replace("    criterion =", averaged)
+        (tmp_path / "train.py").write_text(text.replace("            optimizer.step()\n", update))
+        result = estimate(tmp_path, "train.py", "--json", "-q", "--gpu", "T4")
+        answer = json.loads(result.stdout)
+        (failed,) = (line for line in answer["what_ifs"] if line["reason"])
+        assert failed["change"].startswith("FSDP2")
+        assert "evaluation" not in answer["unavailable"]
+        assert "a batch of 50 of the loader made at" in answer["evaluation"]["batch"]
+
     def test_a_script_that_evaluates_nothing(self, tmp_path):
         answer = answered(tmp_path, "plain.py", "--gpu", "T4")
         assert answer["evaluation"] is None
