@@ -253,7 +253,7 @@ def _forecast(
             return forecast(
                 variant, trials, requests, sizes.gpus,
                 held=held, expandable=sizes.expandable, multiple_of=sizes.multiple_of,
-                eager=loop.eager,
+                own=sizes.own, eager=loop.eager,
             )  # fmt: skip
         result = loop.step(size, variant)
         trials.append(result.made)

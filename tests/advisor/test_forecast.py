@@ -270,6 +270,23 @@ def test_multiples_that_sizes_have_to_be():
     assert held.high > 0
 
 
+def test_the_scripts_own_size_is_looked_at_beside_multiples():
+    """It says whether the script fits as it is, though it is no multiple."""
+    for own, num_samples, expected in ((20, None, [20, 128, 512]), (20, 100, [20, 128])):
+        made = []
+        while (size := next_size(made, own, 12 * GIB, num_samples, multiple_of=64)) is not None:
+            made.append(step(size)[0])
+        assert [trial.batch_size for trial in made] == expected
+
+    def fits(memory):
+        gpu = fitted(memory, (20, 128, 512), multiple_of=64, own=20)
+        return gpu.low, gpu.high
+
+    assert fits(4 * GIB) == (20, 64)  # 54 and 69 samples fit
+    assert fits(8 * GIB) == (192, 192)
+    assert fits(2 * GIB) == (0, 0)
+
+
 def test_cuda_that_loads_all_kernels_takes_more_at_both_ends():
     eager, lazy = fitted(22 * GIB, eager=True), fitted(22 * GIB - EAGER_BYTES)
     assert (eager.low, eager.high) == (lazy.low, lazy.high)

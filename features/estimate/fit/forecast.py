@@ -72,7 +72,9 @@ def next_size(
         return size
     last = trials[-1].batch_size if trials else 0
     size = -(-size // multiple_of) * multiple_of
-    if num_samples is not None and size > num_samples:
+    if last < own < size:
+        return own
+    if num_samples is not None and size > num_samples and len(trials) > 1:
         size = num_samples // multiple_of * multiple_of
     return size if size > last else None
 
@@ -124,6 +126,7 @@ def forecast(
     held: Sequence[Held] = (),
     expandable: bool = False,
     multiple_of: int = 1,
+    own: int = 0,
     eager: bool = False,
 ) -> Forecast:
     """Forecasts from the trials what fits on these GPUs, given by name and memory in bytes.
@@ -134,7 +137,8 @@ def forecast(
         requests: of each trial, for memory; see `fits`.
         held: what lived before each; without it the steps find the allocator empty.
         expandable: torch's allocator has expandable segments.
-        multiple_of: sizes that fit are multiples of it.
+        multiple_of: sizes that fit are multiples of it, or `own`.
+        own: the script's size.
         eager: CUDA loads all kernels at its start; see `EAGER_BYTES`.
     """
     law = law_of_trials(trials)
@@ -155,15 +159,19 @@ def forecast(
         residual=None if known is None else known.residual,
         no_law=law if isinstance(law, str) else "",
         gpus=tuple(
-            _to_multiple(_fitted(name, memory, between, eager=eager), multiple_of)
+            _to_multiple(_fitted(name, memory, between, eager=eager), multiple_of, own)
             for name, memory in gpus
         ),
     )
 
 
-def _to_multiple(gpu: FittedGpu, step: int) -> FittedGpu:
-    low = None if gpu.low is None else gpu.low // step * step
-    return msgspec.structs.replace(gpu, low=low, high=gpu.high // step * step)
+def _to_multiple(gpu: FittedGpu, step: int, own: int) -> FittedGpu:
+    def down(size: int) -> int:
+        multiple = size // step * step
+        return max(multiple, own) if own <= size else multiple
+
+    low = None if gpu.low is None else down(gpu.low)
+    return msgspec.structs.replace(gpu, low=low, high=down(gpu.high))
 
 
 def _fitted(name: str, memory: int, between: Sequence[Between], *, eager: bool) -> FittedGpu:
