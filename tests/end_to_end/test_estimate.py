@@ -182,6 +182,40 @@ class TestDoors:
         assert set(listing(tmp_path)) == {"batchadvisor-runs"}
 
 
+BAGS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+torch.manual_seed(0)
+texts = [(torch.randint(1000, (3 + index % 10,)), index % 4) for index in range(640)]
+
+
+def joined(samples):
+    words, labels = zip(*samples)
+    starts = torch.tensor([0, *map(len, words)][:-1]).cumsum(0)
+    return torch.tensor(labels), torch.cat(words), starts
+
+
+bags, head = nn.EmbeddingBag(1000, 512, mode="max"), nn.Linear(512, 4)
+optimizer = torch.optim.SGD([*bags.parameters(), *head.parameters()], lr=0.1)
+for labels, words, starts in DataLoader(texts, 16, shuffle=True, collate_fn=joined):
+    optimizer.zero_grad()
+    wide = bags.weight[words].exp().mean() + head(bags(words, starts)).mean()
+    (wide + nn.functional.cross_entropy(head(bags(words, starts)), labels)).backward()
+    optimizer.step()
+"""
+
+
+class TestFlatBatches:
+    def test_words_of_all_texts_grow_with_the_texts(self, tmp_path):
+        """They stand one after the other, and only labels and starts count the texts."""
+        (tmp_path / "train.py").write_text(BAGS)
+        result = estimate(tmp_path, "train.py", "--json", "-q", "--gpu", "T4")
+        written = json.loads(result.stdout)["forecasts"][0]
+        assert written["sample_bytes"] > 7 * 512 * 4  # a row for each word, 7.5 to a text
+
+
 class TestModules:
     def test_an_average_of_the_weights_that_no_step_touches(self, tmp_path):
         """It is updated after the epoch, which fake steps do not reach."""
