@@ -5,6 +5,7 @@ import json
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 from batchadvisor.advisor.gpu_memory.context import LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
 from batchadvisor.features.estimate.fit.assumptions import assumptions
@@ -27,6 +28,7 @@ from batchadvisor.features.estimate.fit.gpus import (
     nearest,
 )
 from batchadvisor.features.estimate.fit.peak_range import peak_range
+from batchadvisor.features.estimate.words.laws import forecast_law_note
 from batchadvisor.records import FakeTrial, Variant
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -268,6 +270,20 @@ def test_multiples_that_sizes_have_to_be():
     free, held = (fitted(16 * GIB, sizes, multiple_of=number) for number in (1, 6))
     assert (held.low, held.high) == (free.low // 6 * 6, free.high // 6 * 6)
     assert held.high > 0
+
+
+def test_no_size_takes_less_than_the_floor_that_is_said():
+    """Sparse gradients have more rows in a larger batch, so the update takes more there."""
+    trials = [
+        msgspec.structs.replace(
+            trial(size, GIB + 2 * MIB * size), outside_bytes=GIB // 2 + MIB * size
+        )
+        for size in (2, 64, 512)
+    ]
+    answer = forecast(Variant(), trials, [()] * 3, [("A", 8 * GIB)])
+    assert answer.no_law == ""
+    assert answer.floor_bytes == trials[0].peak_bytes
+    assert "a batch of 2 or more takes at least 1.00 GiB" in forecast_law_note(answer)
 
 
 def test_the_scripts_own_size_is_looked_at_beside_multiples():

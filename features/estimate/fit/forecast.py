@@ -150,10 +150,13 @@ def forecast(
         )
     ]
     line = between[-1] if known is None else known
+    # The law's is that of the largest update: rows of sparse gradients, and batches that a script
+    # still names there, are fewer in smaller sizes.
+    floor = 0.0 if known is None else min(known.floor_bytes, *(t.peak_bytes for t in trials))
     return Forecast(
         variant=variant,
         trials=tuple(trials),
-        floor_bytes=0.0 if known is None else known.floor_bytes,
+        floor_bytes=floor,
         fixed_bytes=line.fixed_bytes,
         sample_bytes=line.sample_bytes,
         residual=None if known is None else known.residual,
