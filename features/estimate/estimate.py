@@ -73,7 +73,7 @@ def _gpu(text: str) -> tuple[str, int]:
         ) from None
     if known is not None:
         return known
-    if text[:1].isdigit():
+    if text[:1].isdigit() and not text.upper().endswith("TI"):  # 3090 Ti: a card, no tebibytes
         with contextlib.suppress(ValueError, OverflowError):
             return f"a GPU of {text}", _memory_of(text)
     near = nearest(text)

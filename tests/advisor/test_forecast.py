@@ -237,7 +237,10 @@ class TestGpus:
 
     @pytest.mark.parametrize(
         "text",
-        ["NVIDIA GeForce RTX 4090 Laptop GPU", "GTX 1080", "", "RTX", "40GB", "16gb", "22GiB"],
+        [
+            *("NVIDIA GeForce RTX 4090 Laptop GPU", "GTX 1080", "", "RTX", "40GB", "16gb", "22GiB"),
+            *("RTX 6000", "6000", "Quadro RTX 6000", "RTX PRO 6000", "Ada", "3090 Ti"),
+        ],
     )
     def test_other_cards_are_not_taken_for_one_of_the_table(self, text):
         assert gpu_named(text) is None

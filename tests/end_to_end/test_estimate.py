@@ -282,6 +282,7 @@ class TestRefusals:
             (("--gpu", "0GiB"), "no GPU has 0GiB of memory"),
             (("--gpu", "T4", "--gpu", "L41"), "no GPU in the table is named 'L41'"),
             (("--gpu", "A100"), "--gpu: 'A100' may be A100-40GB or A100-80GB."),
+            (("--gpu", "3090 Ti"), "no GPU in the table is named '3090 Ti'"),
             (("--gpu", "A100-41GB"), "Did you mean A100-40GB"),
             (("--", "--batch-size", "{batch_size}"), "makes batches of every size itself"),
         ):
