@@ -80,7 +80,8 @@ def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
             # `for batch in DataLoader(...)` keeps the iterator alone; we still ask the loader.
             self.__dict__["_batchadvisor_loader"] = loader
             made(self)
-        native_iterator_init(self, loader)
+        with door.watch.apart():  # it draws a seed, which has to be a number
+            native_iterator_init(self, loader)
 
     @functools.wraps(native_next)
     def iterator_next(self: Any) -> Any:
@@ -96,7 +97,8 @@ def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
 
     @functools.wraps(native_reset)
     def iterator_reset(self: Any, *args: Any, **kwargs: Any) -> None:
-        native_reset(self, *args, **kwargs)
+        with door.watch.apart():
+            native_reset(self, *args, **kwargs)
         began_anew(self)
 
     DataLoader.__init__ = loader_init  # type: ignore[method-assign]

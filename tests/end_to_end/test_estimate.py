@@ -266,6 +266,19 @@ class TestEvaluation:
         assert "evaluation" not in answer["unavailable"]
         assert "a batch of 50 of the loader made at" in answer["evaluation"]["batch"]
 
+    @pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
+    def test_a_script_that_evaluates_between_two_steps(self, mode, tmp_path):
+        """A loader begins its epoch inside the step, and draws a seed."""
+        text = (SCRIPTS / "argparse_validate_first.py").read_text()
+        after = "            optimizer.step()\n"
+        assert after in text
+        text = text.replace(after, f"{after}            validate(model, val_loader, criterion)\n")
+        (tmp_path / "train.py").write_text(text.replace("@torch.no_grad", f"@torch.{mode}"))
+        result = estimate(tmp_path, "train.py", "--json", "-q", "--gpu", "T4")
+        assert result.code == 0, result
+        trial = json.loads(result.stdout)["forecasts"][0]["trials"][0]
+        assert trial["peak_bytes"] > 2 * 50 * 64 * 4  # layers of the evaluation's 50 samples
+
     def test_a_script_that_evaluates_nothing(self, tmp_path):
         answer = answered(tmp_path, "plain.py", "--gpu", "T4")
         assert answer["evaluation"] is None
