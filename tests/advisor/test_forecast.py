@@ -157,13 +157,25 @@ class TestRange:
         answer = fitted(memory)
         assert (answer.low, answer.high, answer.is_bounded) == ends
 
-    def test_requests_in_another_order_give_no_lower_end(self):
+    def test_requests_in_another_order_leave_a_size_that_was_looked_at(self):
+        """Between two such sizes nothing is known of the segments, but each has its own."""
+
         def two_ways(size):
             one, requests = step(size)
             return one, requests if size < 100 else (MIB, *requests)
 
-        assert fitted(8 * GIB, make=two_ways).low is None
-        assert fitted(3 * GIB, make=two_ways).low  # both ends below 100: comparable
+        assert fitted(80 * GIB, make=two_ways).low == 1024  # nor does it end at the largest
+        split = fitted(8 * GIB, make=two_ways)
+        assert split.low == 64
+        assert fitted(8 * GIB).low > 200
+        assert split.high == fitted(8 * GIB).high
+        assert fitted(3 * GIB, make=two_ways).low == fitted(3 * GIB).low  # below 100 as always
+
+        def each_its_own(size):
+            one, requests = step(size)
+            return one, (*[MIB] * size, *requests)
+
+        assert fitted(2 * GIB + 800 * MIB, (16, 64), make=each_its_own).low is None
 
     @pytest.mark.parametrize("seed", range(20))
     def test_a_larger_gpu_never_fits_less(self, seed):

@@ -186,7 +186,7 @@ def _fitted(name: str, memory: int, between: Sequence[Between], *, eager: bool) 
     for part in reversed(between):  # the first that holds a size that fits
         if part.small.batch_size <= high:
             low = part.largest_by_segments(with_segments, high)
-            if low is None or low:
+            if low:
                 break
     return FittedGpu(
         name=name,
@@ -271,13 +271,15 @@ class Between:
     def largest_by_segments(self, capacity: int, high: int) -> int | None:
         """The largest of these sizes up to `high` whose segments fit; 0 if none does.
 
-        `None` where the requests at both ends do not come in the same order.
+        Where the requests at both ends do not come in the same order, only the larger end is known.
+        `None` where it is too large.
         """
         low, too_large = self.small.batch_size, min(self.large.batch_size, high)
         if too_large < low:
             return 0
         if not self._alike:
-            return None
+            known = too_large == self.large.batch_size and bool(self._more)
+            return too_large if known and self._serves(self._more, 1.0, capacity) else None
         if not self._fits(low, capacity):
             return 0
         if self._fits(too_large, capacity):
@@ -304,10 +306,11 @@ class Between:
         )
 
     def _fits(self, size: int, capacity: int) -> bool:
-        requests: Iterable[int] = self._requests(size)
+        return self._serves(self._requests(size), size / self.large.batch_size, capacity)
+
+    def _serves(self, requests: Iterable[int], share: float, capacity: int) -> bool:
         if self._held.num:
-            held = self._held.scaled(size / self.large.batch_size)
-            requests = first_steps(requests, held, WORKSPACE_BYTES)
+            requests = first_steps(requests, self._held.scaled(share), WORKSPACE_BYTES)
         return fits(requests, capacity, expandable=self._expandable)
 
     def _requests(self, size: int) -> Iterator[int]:
