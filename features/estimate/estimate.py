@@ -73,7 +73,7 @@ def _gpu(text: str) -> tuple[str, int]:
         ) from None
     if known is not None:
         return known
-    if text[:1].isdigit():
+    if text[:1].isdigit() and not text.upper().endswith("TI"):  # 3090 Ti: a card, no tebibytes
         with contextlib.suppress(ValueError, OverflowError):
             return f"a GPU of {text}", _memory_of(text)
     near = nearest(text)
@@ -177,11 +177,12 @@ def estimate(
             evaluation = loop.evaluation(own)
         finally:
             current.workers.end()
+    alone = forecasts[0]
     if isinstance(evaluation, str):
         unavailable["evaluation"] = evaluation
         evaluation = None
     elif evaluation is not None:
-        evaluation, forecasts[0] = beside_evaluation(evaluation, forecasts[0])
+        evaluation, forecasts = beside_evaluation(evaluation, forecasts, eager=loop.eager)
     written, *others = forecasts
     answer = Estimate(
         script=options.script,
@@ -204,7 +205,7 @@ def estimate(
         limits=size_limits(forecasts),
         assumptions=assumptions((name for name, _ in gpus), eager=loop.eager, grouped=loop.grouped),
     )
-    return msgspec.structs.replace(answer, too_small=too_small(answer))
+    return msgspec.structs.replace(answer, too_small=too_small(answer, alone))
 
 
 class Sizes(NamedTuple):
@@ -252,7 +253,7 @@ def _forecast(
             return forecast(
                 variant, trials, requests, sizes.gpus,
                 held=held, expandable=sizes.expandable, multiple_of=sizes.multiple_of,
-                eager=loop.eager,
+                own=sizes.own, eager=loop.eager,
             )  # fmt: skip
         result = loop.step(size, variant)
         trials.append(result.made)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...advisor.measured.step_law import SMALLEST
-from ...errors import RunError, ScriptError
+from ...errors import BatchAdvisorError, RunError, ScriptError
 from ...probes.process.endings import WorkerGone
 from ...probes.process.messages import FakeResult, Raised
 from ...probes.process.orders import RunFake
@@ -22,7 +22,7 @@ WHY_NOT = "`batchadvisor run` measures what it takes, on the GPU itself."
 RAN_TO_ITS_END = "exit code 0"
 """Detail of a script that ran to its end."""
 MOST_STARTS = 4
-"""Starts of the script at most: steps that raise end its process."""
+"""Starts of the script at most, for steps: those that raise end its process."""
 
 
 class CannotFakeError(Exception):
@@ -109,15 +109,12 @@ class FakeLoop:
         Raises:
             CannotFakeError: it could not be made.
         """
-        if self._worker is None:
-            if self._num_starts == MOST_STARTS:
-                raise CannotFakeError("the script was started too often for that")
-            self._display.note("a step failed; starting the script again")
-            self.start()
-            assert self._worker is not None
+        if self._worker is None and self._num_starts >= MOST_STARTS:
+            raise CannotFakeError("the script was started too often for that")
+        worker = self._started()
         self._display.note(f"a step on fake tensors at batch {size}, {variant.name}")
         try:
-            result = self._worker.ask(RunFake(batch_size=size, variant=variant, for_gpu=True))
+            result = worker.ask(RunFake(batch_size=size, variant=variant, for_gpu=True))
         except WorkerGone as gone:
             self._worker = None
             raise CannotFakeError(why_not_faked(gone)) from None
@@ -130,21 +127,31 @@ class FakeLoop:
 
         `None` where it evaluates nothing before its next epoch, or ends. Nothing can follow.
         """
-        if self._worker is None:
-            return "a step before it failed"
-        self._display.note("an evaluation on fake tensors")
         try:
-            result = self._worker.ask(
+            # A change that failed before ended the process; what fits here may hang on this.
+            worker = self._started()
+            self._display.note("an evaluation on fake tensors")
+            result = worker.ask(
                 RunFake(batch_size=size, variant=Variant(), for_gpu=True, evaluation=True)
             )
         except WorkerGone as gone:
             self._worker = None
             return None if RAN_TO_ITS_END in gone.detail else why_not_faked(gone)
+        except BatchAdvisorError as error:
+            return f"the script could not be started again: {error.what}"
         if result.reason:
             return result.reason
         if not result.evaluation_bytes:
             return None
         return EvaluationPeak(peak_bytes=result.evaluation_bytes, batch=result.evaluated)
+
+    def _started(self) -> WorkerLike:
+        """The process of the script; a new one where the last step ended it."""
+        if self._worker is None:
+            self._display.note("a step failed; starting the script again")
+            self.start()
+            assert self._worker is not None
+        return self._worker
 
     def _made(self, result: FakeResult) -> Made:
         if result.trial is None:

@@ -54,9 +54,10 @@ class FittedGpu(Record, frozen=True, kw_only=True):
         name: as it was asked for.
         memory_bytes: of the GPU, as torch reports it.
         low: size whose segments fit, as torch's caching allocator asks for them, beside a large
-            context; 0 if that of the first trial does not, `None` where the requests cannot be
-            predicted.
-        high: size beyond which the tensors alone do not fit; 0 if that of the first trial does not.
+            context; 0 if that of the first trial does not, or the script's evaluation may not;
+            `None` where the requests cannot be predicted.
+        high: size beyond which the tensors alone do not fit; 0 if that of the first trial does not,
+            or the evaluation does not.
         is_bounded: a larger size was looked at; else more than `high` may fit.
     """
 

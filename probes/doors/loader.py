@@ -200,7 +200,8 @@ class LoaderDoor:
 
     def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:
         """The script gets what `substitute` makes of a batch of the primary loader."""
-        self._substitute, self._aside = substitute, aside
+        self._substitute = substitute
+        self._aside = self.watch.apart = aside
         return True
 
     def end_epoch(self, evaluation: Evaluation) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -48,6 +49,7 @@ class ScriptWatch:
         empty: a loader whose first fetch for training gave no batch.
         settings: gives the settings files that the script has read so far.
         aside: the loader that the last batch came from, if it does not train; else `None`.
+        apart: makes the context in which loaders begin an epoch, apart from steps without contents.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class ScriptWatch:
         self.native_step_s = 0.0
         self.empty: LoaderInfo | None = None
         self.aside: LoaderHandle | None = None
+        self.apart: Callable[[], AbstractContextManager[None]] = nullcontext
         self.settings: Callable[[], tuple[tuple[Path, str], ...]] = tuple
 
     @property

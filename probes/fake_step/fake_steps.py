@@ -44,9 +44,16 @@ class FakeSteps:
     Args:
         parameters: what is trained.
         for_gpu: its tensors stand for those of a GPU; see `use_cuda_forms` too.
+        beside: tensors that live all the time, though a step may not touch them.
     """
 
-    def __init__(self, parameters: Iterable[torch.Tensor], *, for_gpu: bool = False) -> None:
+    def __init__(
+        self,
+        parameters: Iterable[torch.Tensor],
+        *,
+        for_gpu: bool = False,
+        beside: Iterable[torch.Tensor] = (),
+    ) -> None:
         self._parameters = list({id(tensor): tensor for tensor in parameters}.values())
         self._own = self._parameters
         self._count = FakedCount(self._origin, reduction_buffer if for_gpu else None)
@@ -69,6 +76,7 @@ class FakeSteps:
         for tensor in self._parameters:
             tensor.grad = None
         self._count.hold(self._parameters)
+        self._count.hold(beside)
         make_readable()
 
     def begin(self, variant: Variant, batch_size: int = 0) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.parameter import is_lazy
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
@@ -41,6 +42,32 @@ def roots_of(trained: Iterable[torch.Tensor]) -> list[nn.Module]:
     ]
     inner = {id(child) for module in holders for child in module.children()}
     return [_unwrapped(module) for module in holders if id(module) not in inner]
+
+
+def beside(trained: Collection[torch.Tensor]) -> list[torch.Tensor]:
+    """Parameters and buffers of all other modules, whether a step touches them or not.
+
+    An average of the weights that is updated once an epoch lives all the time, as a network does
+    that only the evaluation asks.
+
+    Args:
+        trained: what is trained; what lies on none of their devices is left out.
+    """
+    gc.collect()  # a model that was replaced may only refer to itself
+    known = {id(tensor) for tensor in trained}
+    devices = {tensor.device for tensor in trained}
+    found: dict[int, torch.Tensor] = {}
+    for module in filter(_is_module, gc.get_objects()):
+        for tensor in (*module._parameters.values(), *module._buffers.values()):
+            if (
+                tensor is not None
+                and not is_lazy(tensor)
+                and id(tensor) not in known
+                and tensor.layout is torch.strided
+                and tensor.device in devices
+            ):
+                found[id(tensor)] = tensor
+    return list(found.values())
 
 
 def _is_module(thing: Any) -> bool:

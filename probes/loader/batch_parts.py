@@ -46,11 +46,56 @@ def grown_to(num_samples: int, batch: Any, carriers: Mapping[Path, int], empty: 
             if value.is_floating_point() or value.is_complex():
                 return empty(value, shape)
             return value.index_select(axis, torch.arange(num_samples) % length)
-        if hasattr(value, "shape"):
-            return value.take([at % value.shape[axis] for at in range(num_samples)], axis=axis)
-        return type(value)(value[at % len(value)] for at in range(num_samples))
+        return _repeated(value, axis, num_samples)
 
     return changed(batch, carriers, grow)
+
+
+def _repeated(value: Any, axis: int, num_samples: int) -> Any:
+    """A list or an array of NumPy, again and again."""
+    if hasattr(value, "shape"):
+        return value.take([at % value.shape[axis] for at in range(num_samples)], axis=axis)
+    return type(value)(value[at % len(value)] for at in range(num_samples))
+
+
+def flat_carriers(batch: Any, other: Any, carriers: Mapping[Path, int]) -> dict[Path, int]:
+    """Tensors that hold what all samples have, one after the other, beside parts that count them.
+
+    So texts of a bag of words come, and nodes of graphs: along an axis that differs between two
+    batches of as many samples. An axis as long as one of a part that counts samples is that of a
+    sample, such as a mask of the padded length.
+
+    Args:
+        other: another batch.
+        carriers: the parts that count samples.
+    """
+    shapes = {path: tuple(leaf.shape) for path, leaf in _tensors(other)}
+    of_samples: set[tuple[int, int]] = set()
+    beside: dict[Path, list[tuple[int, int]]] = {}
+    for path, leaf in _tensors(batch):
+        pairs = list(zip(leaf.shape, shapes.get(path, ()), strict=False))
+        if _is_within(path, carriers):
+            of_samples.update(pairs)
+        else:
+            beside[path] = pairs
+    flat: dict[Path, int] = {}
+    for path, pairs in beside.items():
+        differing = (
+            axis for axis, pair in enumerate(pairs) if pair[0] != pair[1] and pair not in of_samples
+        )
+        axis = next(differing, None)
+        if axis is not None:
+            flat[path] = axis
+    return flat
+
+
+def is_whole(batch: Any, carriers: Mapping[Path, int]) -> bool:
+    """Whether each tensor of a batch that has an axis counts its samples."""
+    return all(_is_within(path, carriers) or not leaf.dim() for path, leaf in _tensors(batch))
+
+
+def _is_within(path: Path, carriers: Mapping[Path, int]) -> bool:
+    return any(path[:depth] in carriers for depth in range(len(path) + 1))
 
 
 def uneven_carriers(batch: Any, other: Any, num_samples: int) -> dict[Path, int]:
@@ -80,7 +125,7 @@ def scaled_to(
     """Grows a batch as `grown_to` does, but by such carriers, each in proportion; returns a copy.
 
     Whole numbers that come again are counted on: they are places of nodes or graphs, unless there
-    is one for each sample.
+    is one for each sample. Those that name the sample of each part name each of the new ones.
 
     Args:
         own: samples of the batch.
@@ -90,6 +135,8 @@ def scaled_to(
     """
 
     def scale(value: Any, axis: int) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return _repeated(value, axis, num_samples)
         length = value.shape[axis]
         wanted = max(1, round(length * num_samples / own))
         if value.is_floating_point() or value.is_complex():
@@ -97,6 +144,8 @@ def scaled_to(
             shape[axis] = wanted
             return empty(value, shape)
         again = torch.arange(wanted)
+        if _names_samples(value, own):
+            return (again * num_samples // wanted).to(value.dtype)
         taken = value.index_select(axis, again % length)
         if length == own or value.dtype is torch.bool:
             return taken
@@ -104,6 +153,18 @@ def scaled_to(
         return taken + step.view([-1 if at == axis else 1 for at in range(value.dim())])
 
     return changed(batch, carriers, scale, opened=True)
+
+
+def _names_samples(value: torch.Tensor, own: int) -> bool:
+    """Whether it says of each part, in order, of which of the samples that is."""
+    return (
+        value.dim() == 1
+        and value.dtype is not torch.bool
+        and len(value) >= own > 1
+        and int(value[0]) == 0
+        and int(value[-1]) == own - 1
+        and bool((value.diff() >= 0).all())
+    )
 
 
 def tensors_in(batch: Any) -> list[torch.Tensor]:

@@ -9,7 +9,9 @@ from ..loader.batch_lengths import lengthened
 from ..loader.batch_parts import (
     CannotCutError,
     changed,
+    flat_carriers,
     grown_to,
+    is_whole,
     scaled_to,
     tensors_in,
     uneven_carriers,
@@ -32,6 +34,8 @@ MOST_EVALUATED = 2
 """Batches of an evaluation; all are alike."""
 MAX_STRAYS = 4
 """Steps with batches of another size that are let pass before it is given up."""
+MOST_OTHERS = 2
+"""Batches that a part which does not count samples is compared with: two may be alike by chance."""
 
 
 class Kept(NamedTuple):
@@ -39,7 +43,7 @@ class Kept(NamedTuple):
 
     Attributes:
         carriers: parts of it that carry its samples.
-        is_uneven: they are in proportion to the samples, and do not count them.
+        is_uneven: some are in proportion to the samples, and do not count them.
     """
 
     batch: Any
@@ -79,7 +83,7 @@ class FakeTask:
         self._is_settled = False
         self._num_evaluated = 0
         self._evaluated = ""
-        self._other: Any = None
+        self._others: list[Any] = []
 
     def begin(self) -> bool:
         """Asks for the size; the script's next batch begins its first step."""
@@ -111,7 +115,7 @@ class FakeTask:
             self._num_steps += 1
         else:
             self._strays += 1
-            if self._strays > MAX_STRAYS:
+            if self._strays > MAX_STRAYS + len(self._others):
                 self._reason = self._reason or f"no batch of {self._own} samples came"
         if self._reason:
             self._cannot(self._reason)
@@ -207,14 +211,24 @@ class FakeTask:
         try:
             changed(batch, carriers, lambda value, _: value)
         except CannotCutError:
-            if self._other is None:
-                self._other = batch
-                self._steps.enter(tensors_in(batch))
-                return
-            uneven = uneven_carriers(batch, self._other, self._own)
-            self._kept.append(Kept(batch, uneven, is_uneven=bool(uneven)))
+            is_counted = False
         else:
+            is_counted = True
+        if is_counted and is_whole(batch, carriers):
             self._kept.append(Kept(batch, carriers))
+            return
+        if not is_counted and self._others:
+            uneven = uneven_carriers(batch, self._others[0], self._own)
+            self._kept.append(Kept(batch, uneven, is_uneven=bool(uneven)))
+            return
+        flat: dict[Path, int] = {}
+        for other in self._others if is_counted else ():
+            flat |= flat_carriers(batch, other, carriers)
+        if flat or len(self._others) == MOST_OTHERS:
+            self._kept.append(Kept(batch, carriers | flat, is_uneven=bool(flat)))
+            return
+        self._others.append(batch)
+        self._steps.enter(tensors_in(batch))
 
     def _cannot(self, reason: str) -> bool:
         self._context.line.send(FakeResult(reason=reason))

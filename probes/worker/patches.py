@@ -91,7 +91,8 @@ def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
             # `for batch in DataLoader(...)` keeps the iterator alone; we still ask the loader.
             self.__dict__[_LOADER] = loader
             made(self)
-        native_iterator_init(self, loader)
+        with door.watch.apart():  # it draws a seed, which has to be a number
+            native_iterator_init(self, loader)
 
     @functools.wraps(native_next)
     def iterator_next(self: Any) -> Any:
@@ -108,7 +109,8 @@ def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
 
     @functools.wraps(native_reset)
     def iterator_reset(self: Any, *args: Any, **kwargs: Any) -> None:
-        native_reset(self, *args, **kwargs)
+        with door.watch.apart():
+            native_reset(self, *args, **kwargs)
         began_anew(self)
 
     DataLoader.__new__ = staticmethod(loader_new)  # type: ignore[method-assign]

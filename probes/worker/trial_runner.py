@@ -222,9 +222,11 @@ class TrialRunner:
         if self._fake_steps is None:
             from ..fake_step.cuda_forms import use_cuda_forms
             from ..fake_step.fake_steps import FakeSteps
+            from ..fake_step.model_tree import beside
 
             use_cuda_forms(on_fakes=for_gpu)
-            self._fake_steps = FakeSteps(self._door.parameters(), for_gpu=for_gpu)
+            trained = list(self._door.parameters())
+            self._fake_steps = FakeSteps(trained, for_gpu=for_gpu, beside=beside(trained))
         return self._fake_steps
 
     def _context(self) -> TaskContext:

@@ -5,6 +5,7 @@ import json
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 from batchadvisor.advisor.gpu_memory.context import LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
 from batchadvisor.features.estimate.fit.assumptions import assumptions
@@ -27,6 +28,7 @@ from batchadvisor.features.estimate.fit.gpus import (
     nearest,
 )
 from batchadvisor.features.estimate.fit.peak_range import peak_range
+from batchadvisor.features.estimate.words.laws import forecast_law_note
 from batchadvisor.records import FakeTrial, Variant
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -155,13 +157,25 @@ class TestRange:
         answer = fitted(memory)
         assert (answer.low, answer.high, answer.is_bounded) == ends
 
-    def test_requests_in_another_order_give_no_lower_end(self):
+    def test_requests_in_another_order_leave_a_size_that_was_looked_at(self):
+        """Between two such sizes nothing is known of the segments, but each has its own."""
+
         def two_ways(size):
             one, requests = step(size)
             return one, requests if size < 100 else (MIB, *requests)
 
-        assert fitted(8 * GIB, make=two_ways).low is None
-        assert fitted(3 * GIB, make=two_ways).low  # both ends below 100: comparable
+        assert fitted(80 * GIB, make=two_ways).low == 1024  # nor does it end at the largest
+        split = fitted(8 * GIB, make=two_ways)
+        assert split.low == 64
+        assert fitted(8 * GIB).low > 200
+        assert split.high == fitted(8 * GIB).high
+        assert fitted(3 * GIB, make=two_ways).low == fitted(3 * GIB).low  # below 100 as always
+
+        def each_its_own(size):
+            one, requests = step(size)
+            return one, (*[MIB] * size, *requests)
+
+        assert fitted(2 * GIB + 800 * MIB, (16, 64), make=each_its_own).low is None
 
     @pytest.mark.parametrize("seed", range(20))
     def test_a_larger_gpu_never_fits_less(self, seed):
@@ -235,7 +249,10 @@ class TestGpus:
 
     @pytest.mark.parametrize(
         "text",
-        ["NVIDIA GeForce RTX 4090 Laptop GPU", "GTX 1080", "", "RTX", "40GB", "16gb", "22GiB"],
+        [
+            *("NVIDIA GeForce RTX 4090 Laptop GPU", "GTX 1080", "", "RTX", "40GB", "16gb", "22GiB"),
+            *("RTX 6000", "6000", "Quadro RTX 6000", "RTX PRO 6000", "Ada", "3090 Ti"),
+        ],
     )
     def test_other_cards_are_not_taken_for_one_of_the_table(self, text):
         assert gpu_named(text) is None
@@ -268,6 +285,37 @@ def test_multiples_that_sizes_have_to_be():
     free, held = (fitted(16 * GIB, sizes, multiple_of=number) for number in (1, 6))
     assert (held.low, held.high) == (free.low // 6 * 6, free.high // 6 * 6)
     assert held.high > 0
+
+
+def test_no_size_takes_less_than_the_floor_that_is_said():
+    """Sparse gradients have more rows in a larger batch, so the update takes more there."""
+    trials = [
+        msgspec.structs.replace(
+            trial(size, GIB + 2 * MIB * size), outside_bytes=GIB // 2 + MIB * size
+        )
+        for size in (2, 64, 512)
+    ]
+    answer = forecast(Variant(), trials, [()] * 3, [("A", 8 * GIB)])
+    assert answer.no_law == ""
+    assert answer.floor_bytes == trials[0].peak_bytes
+    assert "a batch of 2 or more takes at least 1.00 GiB" in forecast_law_note(answer)
+
+
+def test_the_scripts_own_size_is_looked_at_beside_multiples():
+    """It says whether the script fits as it is, though it is no multiple."""
+    for own, num_samples, expected in ((20, None, [20, 128, 512]), (20, 100, [20, 128])):
+        made = []
+        while (size := next_size(made, own, 12 * GIB, num_samples, multiple_of=64)) is not None:
+            made.append(step(size)[0])
+        assert [trial.batch_size for trial in made] == expected
+
+    def fits(memory):
+        gpu = fitted(memory, (20, 128, 512), multiple_of=64, own=20)
+        return gpu.low, gpu.high
+
+    assert fits(4 * GIB) == (20, 64)  # 54 and 69 samples fit
+    assert fits(8 * GIB) == (192, 192)
+    assert fits(2 * GIB) == (0, 0)
 
 
 def test_cuda_that_loads_all_kernels_takes_more_at_both_ends():

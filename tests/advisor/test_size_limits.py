@@ -14,7 +14,7 @@ from batchadvisor.features.estimate.records import (
     Forecast,
     WhatIf,
 )
-from batchadvisor.features.estimate.words.fits import evaluation_text, limit_texts
+from batchadvisor.features.estimate.words.fits import evaluation_text, fitting_sizes, limit_texts
 from batchadvisor.features.estimate.words.nothing_fits import nothing_fits_texts
 from batchadvisor.records import FakeTrial, LargeTensor, Variant
 from batchadvisor.reports.blocks import Paragraph
@@ -108,16 +108,18 @@ class TestKernels:
 
 
 class TestEvaluation:
-    def beside(self, peak_gib):
+    def beside(self, peak_gib, *, eager=False):
         known = limited("other", 8, 8)
-        evaluation = EvaluationPeak(peak_bytes=peak_gib * GIB, batch="a batch of 99 of the loader")
-        fits, written = beside_evaluation(evaluation, known.forecasts[0])
-        return msgspec.structs.replace(known, evaluation=fits, forecasts=(written,))
+        peak_bytes = int(peak_gib * GIB)
+        evaluation = EvaluationPeak(peak_bytes=peak_bytes, batch="a batch of 99 of the loader")
+        bf16 = msgspec.structs.replace(known.forecasts[0], variant=Variant(bf16=True))
+        fits, forecasts = beside_evaluation(evaluation, (*known.forecasts, bf16), eager=eager)
+        return msgspec.structs.replace(known, evaluation=fits, forecasts=tuple(forecasts))
 
     def test_one_that_takes_more_than_the_training(self):
         known = self.beside(20)
         assert known.evaluation.too_large == ()
-        assert known.forecasts == limited("other", 8, 8).forecasts
+        assert known.forecasts[:1] == limited("other", 8, 8).forecasts
         text = evaluation_text(known, 8, 10 * GIB)
         assert "on a batch of 99 of the loader, takes 20.00 GiB" in text
         assert "the evaluation needs more" in text
@@ -126,9 +128,35 @@ class TestEvaluation:
     def test_one_that_no_training_size_helps(self):
         known = self.beside(141)
         assert known.evaluation.too_large == ("H200",)
-        assert [(gpu.low, gpu.high) for gpu in known.forecasts[0].gpus] == [(0, 0)]
+        written, bf16 = (forecast.gpus[0] for forecast in known.forecasts)
+        assert (written.low, written.high) == (0, 0)
+        assert (bf16.low, bf16.high) == (0, 1_000_000)  # its evaluation was not looked at
+        page = estimate_text(known, "", width=400, color=False)
+        assert "none at most 1000000" in " ".join(page.split())
         assert "does not fit on H200; no training size helps" in evaluation_text(known, 8, GIB)
         assert evaluation_text(limited("other", 8, 8), 8, GIB) == ""
+
+    @pytest.mark.parametrize(("peak_gib", "eager"), [(139.3, False), (138, True)])
+    def test_one_that_may_not_fit_leaves_no_lower_end(self, peak_gib, eager):
+        """A Hopper card keeps up to 906 MiB from tensors, and 300 at least."""
+        known = self.beside(peak_gib, eager=eager)
+        assert known.evaluation.too_large == ()
+        assert [(gpu.low, gpu.high) for gpu in known.forecasts[0].gpus] == [(0, 1_000_000)]
+
+    def test_one_that_is_too_large_says_nothing_of_the_training(self):
+        known = self.beside(141)
+        alone = limited("other", 8, 8).forecasts[0]
+        assert too_small(known)
+        assert too_small(known, alone) == ()
+
+
+@pytest.mark.parametrize(
+    ("low", "is_bounded", "text"),
+    [(9, False, "9 or more"), (None, False, "maybe 64 or more"), (None, True, "at most 64")],
+)
+def test_sizes_without_a_lower_end(low, is_bounded, text):
+    gpu = FittedGpu(name="T4", memory_bytes=GIB, low=low, high=64, is_bounded=is_bounded)
+    assert fitting_sizes(gpu, None, 2) == text
 
 
 HELD = {"parameter_bytes": 10 * GIB, "gradient_bytes": 10 * GIB, "optimizer_bytes": 20 * GIB}

@@ -182,6 +182,61 @@ class TestDoors:
         assert set(listing(tmp_path)) == {"batchadvisor-runs"}
 
 
+BAGS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+torch.manual_seed(0)
+texts = [(torch.randint(1000, (3 + index % 10,)), index % 4) for index in range(640)]
+
+
+def joined(samples):
+    words, labels = zip(*samples)
+    starts = torch.tensor([0, *map(len, words)][:-1]).cumsum(0)
+    return torch.tensor(labels), torch.cat(words), starts
+
+
+bags, head = nn.EmbeddingBag(1000, 512, mode="max"), nn.Linear(512, 4)
+optimizer = torch.optim.SGD([*bags.parameters(), *head.parameters()], lr=0.1)
+for labels, words, starts in DataLoader(texts, 16, shuffle=True, collate_fn=joined):
+    optimizer.zero_grad()
+    wide = bags.weight[words].exp().mean() + head(bags(words, starts)).mean()
+    (wide + nn.functional.cross_entropy(head(bags(words, starts)), labels)).backward()
+    optimizer.step()
+"""
+
+
+class TestFlatBatches:
+    def test_words_of_all_texts_grow_with_the_texts(self, tmp_path):
+        """They stand one after the other, and only labels and starts count the texts."""
+        (tmp_path / "train.py").write_text(BAGS)
+        result = estimate(tmp_path, "train.py", "--json", "-q", "--gpu", "T4")
+        written = json.loads(result.stdout)["forecasts"][0]
+        assert written["sample_bytes"] > 7 * 512 * 4  # a row for each word, 7.5 to a text
+
+
+class TestModules:
+    def test_an_average_of_the_weights_that_no_step_touches(self, tmp_path):
+        """It is updated after the epoch, which fake steps do not reach."""
+        text = (SCRIPTS / "plain.py").read_text()
+        made = "optimizer = "
+        assert made in text
+        averaged = f"import copy; average = copy.deepcopy(model)\n{made}"
+        (tmp_path / "train.py").write_text(text.replace(made, averaged, 1))
+        plain, kept = (
+            json.loads(estimate(tmp_path, script, "--json", "-q", "--gpu", "T4").stdout)
+            for script in (str(SCRIPTS / "plain.py"), "train.py")
+        )
+        num_bytes = 4 * plain["num_parameters"]
+        without, beside = (
+            [trial["peak_bytes"] for trial in each["forecasts"][0]["trials"]]
+            for each in (plain, kept)
+        )
+        for less, more in zip(without, beside, strict=True):
+            assert num_bytes <= more - less < num_bytes + 8 * 512  # rounded
+
+
 class TestEvaluation:
     def test_its_peak_stands_beside_the_training(self, tmp_path):
         """Two layers of 64 floats live at once for each of 500 samples; training has 16."""
@@ -191,6 +246,38 @@ class TestEvaluation:
         assert 2 * 500 * 64 * 4 < evaluation["peak_bytes"] < 3 * 500 * 64 * 4
         assert "a batch of 500 of the loader made at" in evaluation["batch"]
         assert "evaluation" not in answer["unavailable"]
+
+    def test_it_is_looked_at_after_a_change_that_ends_the_process(self, tmp_path):
+        """An average of the weights does not go with a model that ranks share."""
+        text = (SCRIPTS / "argparse_validate_first.py").read_text()
+        averaged = "    average = [p.detach().clone() for p in model.parameters()]\n    criterion ="
+        update = (
+            "            optimizer.step()\n"
+            "            with torch.no_grad():\n"
+            "                for a, p in zip(average, model.parameters()):\n"
+            "                    a.add_(p)\n"
+        )
+        text = text.replace("    criterion =", averaged)
+        (tmp_path / "train.py").write_text(text.replace("            optimizer.step()\n", update))
+        result = estimate(tmp_path, "train.py", "--json", "-q", "--gpu", "T4")
+        answer = json.loads(result.stdout)
+        (failed,) = (line for line in answer["what_ifs"] if line["reason"])
+        assert failed["change"].startswith("FSDP2")
+        assert "evaluation" not in answer["unavailable"]
+        assert "a batch of 50 of the loader made at" in answer["evaluation"]["batch"]
+
+    @pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
+    def test_a_script_that_evaluates_between_two_steps(self, mode, tmp_path):
+        """A loader begins its epoch inside the step, and draws a seed."""
+        text = (SCRIPTS / "argparse_validate_first.py").read_text()
+        after = "            optimizer.step()\n"
+        assert after in text
+        text = text.replace(after, f"{after}            validate(model, val_loader, criterion)\n")
+        (tmp_path / "train.py").write_text(text.replace("@torch.no_grad", f"@torch.{mode}"))
+        result = estimate(tmp_path, "train.py", "--json", "-q", "--gpu", "T4")
+        assert result.code == 0, result
+        trial = json.loads(result.stdout)["forecasts"][0]["trials"][0]
+        assert trial["peak_bytes"] > 2 * 50 * 64 * 4  # layers of the evaluation's 50 samples
 
     def test_a_script_that_evaluates_nothing(self, tmp_path):
         answer = answered(tmp_path, "plain.py", "--gpu", "T4")
@@ -208,6 +295,7 @@ class TestRefusals:
             (("--gpu", "0GiB"), "no GPU has 0GiB of memory"),
             (("--gpu", "T4", "--gpu", "L41"), "no GPU in the table is named 'L41'"),
             (("--gpu", "A100"), "--gpu: 'A100' may be A100-40GB or A100-80GB."),
+            (("--gpu", "3090 Ti"), "no GPU in the table is named '3090 Ti'"),
             (("--gpu", "A100-41GB"), "Did you mean A100-40GB"),
             (("--", "--batch-size", "{batch_size}"), "makes batches of every size itself"),
         ):

@@ -1,17 +1,19 @@
 """Steps on fake tensors, compared with the storages of real ones."""
 
 import sys
+from functools import partial
 from itertools import product
 
 import pytest
 import torch
 from batchadvisor.features.estimate.fit.forecast import Between
 from batchadvisor.probes.fake_step.fake_steps import FakeSteps
+from batchadvisor.probes.fake_step.model_tree import beside
 from batchadvisor.records import Variant
 from torch import nn
 from torch.nn import functional
 
-from .small_models import MODELS, OPTIMIZERS, estimated, faked, made, measured, trained
+from .small_models import MODELS, OPTIMIZERS, drive, estimated, faked, made, measured, trained
 
 QUICK = {
     # Every model once; how autocast and the optimizer go together, with a few of them.
@@ -105,6 +107,37 @@ def test_a_closure_of_the_optimizer_is_no_update():
     for role in ("activations", "optimizer's state"):
         assert trial.at_peak[role] == pytest.approx(plain.at_peak[role], rel=0.05)
     assert "optimizer's temporaries" not in trial.at_peak
+
+
+def test_modules_that_a_step_does_not_touch_live_beside_it():
+    """An average of the weights that is updated once an epoch takes memory in every step."""
+    net, average = nn.Linear(256, 256), nn.Linear(256, 256)
+    average.register_buffer("sparse", torch.eye(2).to_sparse())  # has no single storage
+    away, lazy = nn.Linear(256, 256, device="meta"), nn.LazyLinear(256)
+    chosen = torch.optim.SGD(net.parameters(), lr=0.1)
+    found = {id(tensor) for tensor in beside(trained(chosen))}
+    assert {id(tensor) for tensor in average.parameters()} <= found
+    others = (*net.parameters(), *away.parameters(), *lazy.parameters(), average.sparse)
+    assert found.isdisjoint(map(id, others))
+
+    def step(given, *, touched):
+        chosen.zero_grad()
+        net(given).sum().backward()
+        chosen.step()
+        if touched:
+            with torch.no_grad():
+                average.weight.mul_(0.9).add_(net.weight, alpha=0.1)
+
+    peaks = []
+    for lives, touched in (((), False), (average.parameters(), False), ((average.weight,), True)):
+        steps = FakeSteps(trained(chosen), beside=lives)
+        steps.begin(Variant())
+        drive(steps, partial(step, touched=touched), torch.ones(4, 256))
+        peaks.append(steps.trial(4).peak_bytes)
+        steps.close()
+    weight, bias = 4 * 256 * 256, 4 * 256
+    assert peaks[1] - peaks[0] == weight + bias
+    assert peaks[2] - peaks[0] == weight  # once
 
 
 def test_parameters_keep_their_values():

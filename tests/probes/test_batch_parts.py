@@ -9,7 +9,10 @@ from batchadvisor.probes.loader.batch_parts import (
     NO_CARRIER,
     OWN_KIND,
     CannotCutError,
+    flat_carriers,
     grown_to,
+    is_whole,
+    scaled_to,
 )
 from batchadvisor.probes.loader.batch_size_reader import BatchSizeReader
 from torch.nn.utils.rnn import pack_sequence
@@ -77,6 +80,37 @@ def test_a_batch_of_more_samples(make, num_samples):
 def test_whole_numbers_of_a_grown_batch_come_again():
     made, _ = grown(5, {"ids": torch.arange(6).reshape(3, 2), "x": torch.ones(3)}, 3)
     assert made["ids"].tolist() == [[0, 1], [2, 3], [4, 5], [0, 1], [2, 3]]
+
+
+def flat(lengths):
+    """Nodes of graphs, edges, the graph of each node, a mask of the longest, labels, names."""
+    num, nodes, longest = len(lengths), sum(lengths), max(lengths)
+    graphs = torch.repeat_interleave(torch.arange(num), torch.tensor(lengths))
+    edges = torch.arange(2 * nodes).reshape(2, nodes) % nodes
+    padded = torch.ones(num, longest)
+    mask, labels, names = torch.ones(longest, longest), torch.arange(num) % 3, ["a"] * num
+    return [torch.ones(nodes, 5), edges, graphs, padded, mask, labels, names]
+
+
+def test_parts_that_hold_what_all_samples_have_grow_with_them():
+    first, other = flat([4, 7, 6, 9]), flat([5, 3, 8, 7])
+    reader = BatchSizeReader()
+    reader.learn(first, 4)
+    carriers = reader.carriers(first, 4)
+    assert not is_whole(first, carriers)
+    beside = flat_carriers(first, other, carriers)
+    assert list(beside.values()) == [0, 1, 0]  # not the mask, which goes with the longest
+    for num_samples in (2, 4, 16):
+        nodes, edges, graphs, padded, mask, labels, names = scaled_to(
+            num_samples, 4, first, carriers | beside, empty
+        )
+        num_nodes = 26 * num_samples // 4
+        assert nodes.shape == (num_nodes, 5)
+        assert edges.shape == (2, num_nodes)
+        assert graphs.unique().tolist() == list(range(num_samples))
+        assert padded.shape == (num_samples, 9)
+        assert mask.shape == (9, 9)
+        assert len(labels) == len(names) == num_samples
 
 
 def test_a_feature_as_long_as_the_batch_is_left_alone():

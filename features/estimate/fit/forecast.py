@@ -72,7 +72,9 @@ def next_size(
         return size
     last = trials[-1].batch_size if trials else 0
     size = -(-size // multiple_of) * multiple_of
-    if num_samples is not None and size > num_samples:
+    if last < own < size:
+        return own
+    if num_samples is not None and size > num_samples and len(trials) > 1:
         size = num_samples // multiple_of * multiple_of
     return size if size > last else None
 
@@ -124,6 +126,7 @@ def forecast(
     held: Sequence[Held] = (),
     expandable: bool = False,
     multiple_of: int = 1,
+    own: int = 0,
     eager: bool = False,
 ) -> Forecast:
     """Forecasts from the trials what fits on these GPUs, given by name and memory in bytes.
@@ -134,7 +137,8 @@ def forecast(
         requests: of each trial, for memory; see `fits`.
         held: what lived before each; without it the steps find the allocator empty.
         expandable: torch's allocator has expandable segments.
-        multiple_of: sizes that fit are multiples of it.
+        multiple_of: sizes that fit are multiples of it, or `own`.
+        own: the script's size.
         eager: CUDA loads all kernels at its start; see `EAGER_BYTES`.
     """
     law = law_of_trials(trials)
@@ -146,24 +150,31 @@ def forecast(
         )
     ]
     line = between[-1] if known is None else known
+    # The law's is that of the largest update: rows of sparse gradients, and batches that a script
+    # still names there, are fewer in smaller sizes.
+    floor = 0.0 if known is None else min(known.floor_bytes, *(t.peak_bytes for t in trials))
     return Forecast(
         variant=variant,
         trials=tuple(trials),
-        floor_bytes=0.0 if known is None else known.floor_bytes,
+        floor_bytes=floor,
         fixed_bytes=line.fixed_bytes,
         sample_bytes=line.sample_bytes,
         residual=None if known is None else known.residual,
         no_law=law if isinstance(law, str) else "",
         gpus=tuple(
-            _to_multiple(_fitted(name, memory, between, eager=eager), multiple_of)
+            _to_multiple(_fitted(name, memory, between, eager=eager), multiple_of, own)
             for name, memory in gpus
         ),
     )
 
 
-def _to_multiple(gpu: FittedGpu, step: int) -> FittedGpu:
-    low = None if gpu.low is None else gpu.low // step * step
-    return msgspec.structs.replace(gpu, low=low, high=gpu.high // step * step)
+def _to_multiple(gpu: FittedGpu, step: int, own: int) -> FittedGpu:
+    def down(size: int) -> int:
+        multiple = size // step * step
+        return max(multiple, own) if own <= size else multiple
+
+    low = None if gpu.low is None else down(gpu.low)
+    return msgspec.structs.replace(gpu, low=low, high=down(gpu.high))
 
 
 def _fitted(name: str, memory: int, between: Sequence[Between], *, eager: bool) -> FittedGpu:
@@ -175,7 +186,7 @@ def _fitted(name: str, memory: int, between: Sequence[Between], *, eager: bool) 
     for part in reversed(between):  # the first that holds a size that fits
         if part.small.batch_size <= high:
             low = part.largest_by_segments(with_segments, high)
-            if low is None or low:
+            if low:
                 break
     return FittedGpu(
         name=name,
@@ -260,13 +271,15 @@ class Between:
     def largest_by_segments(self, capacity: int, high: int) -> int | None:
         """The largest of these sizes up to `high` whose segments fit; 0 if none does.
 
-        `None` where the requests at both ends do not come in the same order.
+        Where the requests at both ends do not come in the same order, only the larger end is known.
+        `None` where it is too large.
         """
         low, too_large = self.small.batch_size, min(self.large.batch_size, high)
         if too_large < low:
             return 0
         if not self._alike:
-            return None
+            known = too_large == self.large.batch_size and bool(self._more)
+            return too_large if known and self._serves(self._more, 1.0, capacity) else None
         if not self._fits(low, capacity):
             return 0
         if self._fits(too_large, capacity):
@@ -293,10 +306,11 @@ class Between:
         )
 
     def _fits(self, size: int, capacity: int) -> bool:
-        requests: Iterable[int] = self._requests(size)
+        return self._serves(self._requests(size), size / self.large.batch_size, capacity)
+
+    def _serves(self, requests: Iterable[int], share: float, capacity: int) -> bool:
         if self._held.num:
-            held = self._held.scaled(size / self.large.batch_size)
-            requests = first_steps(requests, held, WORKSPACE_BYTES)
+            requests = first_steps(requests, self._held.scaled(share), WORKSPACE_BYTES)
         return fits(requests, capacity, expandable=self._expandable)
 
     def _requests(self, size: int) -> Iterator[int]:

@@ -140,6 +140,9 @@ EAGER_CONTEXTS_MIB: Final = {
 the only tensor. cuBLAS and cuDNN come to it."""
 _NO_HELP = frozenset({"NVIDIA", "GEFORCE", "TESLA", "RTX", "AMD", "INSTINCT"})
 """Words of names that tell no card from another."""
+_SHARED = frozenset({"6000", "ADA", "GENERATION"})
+"""Words that several cards beside those of the table bear: an RTX 6000 may be a Quadro of 24 GB, or
+the PRO of 96 GB."""
 
 _AMOUNT = re.compile(r"[\d.]+[KMGT]I?B?")
 
@@ -171,7 +174,7 @@ def gpu_named(text: str) -> tuple[str, int] | None:
         return None
     named = {name: [_words(name), *map(_words, card.device_names)] for name, card in CARDS.items()}
     found = [name for name, known in named.items() if asked in known]
-    if not found:
+    if not found and (len(asked) > 1 or asked.isdisjoint(_SHARED)):
         found = [name for name, known in named.items() if any(asked < words for words in known)]
     if len(found) > 1:
         raise AmbiguousGpuError(found)

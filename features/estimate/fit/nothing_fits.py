@@ -10,9 +10,14 @@ from ....records import PeakRole
 from ..records import Estimate, FittingChange, Forecast, TooSmall
 
 
-def too_small(answer: Estimate) -> tuple[TooSmall, ...]:
-    """Groups the GPUs that are too small for the script as written, the sure ones first."""
-    written = answer.forecasts[0]
+def too_small(answer: Estimate, training: Forecast | None = None) -> tuple[TooSmall, ...]:
+    """Groups the GPUs that are too small for the script as written, the sure ones first.
+
+    Args:
+        training: what fits as written where nothing is evaluated: a step is not to blame for an
+            evaluation that is too large.
+    """
+    written = training or answer.forecasts[0]
     smallest = written.trials[0]
     fixed = _fixed_parts(written)
     places_of: dict[bool, list[int]] = {True: [], False: []}

@@ -15,6 +15,8 @@ ENDS = (
     "CUDA itself. Beyond the larger one the tensors alone should not."
 )
 COUNTED = "Counted on one batch of the script, made longer: longer samples take more."
+NONE = "none"
+"""Where the evaluation alone does not fit: no sample of the training is to blame."""
 COMPILED = (
     "The script compiles its model. These steps run it as it is written, so compiled code may take "
     "less memory than is said here, and its caches and CUDA graphs are not counted."
@@ -33,7 +35,7 @@ def fitting_sizes(gpu: FittedGpu, num_samples: int | None, smallest: int) -> str
     if num_samples is not None and (gpu.low or 0) >= num_samples:
         return f"all {num_samples}"
     if not gpu.is_bounded:
-        return f"{gpu.low or gpu.high} or more"
+        return f"{gpu.low} or more" if gpu.low else f"maybe {gpu.high} or more"
     high = gpu.high if num_samples is None else min(gpu.high, num_samples)
     if not gpu.low:
         return f"at most {high}"
@@ -44,12 +46,14 @@ def fitting_rows(
     forecasts: Sequence[Forecast], answer: Estimate
 ) -> list[tuple[tuple[str, ...], str, tuple[str, ...]]]:
     """Names of GPUs with their memory and the ranges of all forecasts; equal ranges share a row."""
+    evaluated = () if answer.evaluation is None else answer.evaluation.too_large
     rows: dict[tuple[str, ...], list[FittedGpu]] = {}
     for at, gpu in enumerate(forecasts[0].gpus):
         sizes = tuple(
-            fitting_sizes(each.gpus[at], answer.num_samples, each.trials[0].batch_size)
+            NONE if each.gpus[at].name in evaluated and not each.gpus[at].high
+            else fitting_sizes(each.gpus[at], answer.num_samples, each.trials[0].batch_size)
             for each in forecasts
-        )
+        )  # fmt: skip
         rows.setdefault(sizes, []).append(gpu)
     return [
         (tuple(gpu.name for gpu in gpus), _memory_of(gpus), sizes) for sizes, gpus in rows.items()

@@ -17,7 +17,8 @@ def forecast_law_note(forecast: Forecast) -> str:
     if not forecast.floor_bytes:
         return ""
     at_smallest = forecast.fixed_bytes + forecast.sample_bytes * smallest
-    floor = format_bytes(max(forecast.floor_bytes, at_smallest))
+    least = min(trial.peak_bytes for trial in forecast.trials)
+    floor = format_bytes(min(least, max(forecast.floor_bytes, at_smallest)))
     text = f"{name}: a batch of {smallest} or more takes at least {floor}"
     if forecast.residual is None:
         return f"{text}."
