@@ -16,6 +16,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from typing import IO, Any, NamedTuple
 
@@ -40,9 +41,10 @@ def silence_saves(saved: Callable[[Any], None], keeps: Callable[[], bool]) -> No
     files: dict[str, _Saved] = {}
     _silence_torch(files, saved, keeps)
     silence_safetensors(files, saved, keeps)
-    _follow_moves(files, saved)
+    earlier = _Earlier(keeps)
+    _follow_moves(files, saved, earlier)
     _follow_copies(files, saved)
-    _follow_removals(files)
+    _follow_removals(files, earlier)
     _follow_sizes(files)
 
 
@@ -110,11 +112,21 @@ def silence_safetensors(
     module.save_file = save_file  # type: ignore[attr-defined]
 
 
-def _follow_moves(files: dict[str, _Saved], saved: Callable[[Any], None]) -> None:
+def _follow_moves(
+    files: dict[str, _Saved], saved: Callable[[Any], None], earlier: _Earlier
+) -> None:
+    native_rmtree = shutil.rmtree
+
     def following(native: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(native)
         def move(src: Any, dst: Any, **folders: Any) -> None:
-            name = _name(src) if not folders else None
+            name, place = (_name(src), _name(dst)) if not folders else (None, None)
+            if name is not None and place in earlier.folders:
+                for one in [each for each in files if _is_below(each, name)]:
+                    files[place + one[len(name) :]] = files.pop(one)
+                native_rmtree(src)  # what replaces it holds no checkpoint
+                saved(dst)
+                return
             if name not in files:
                 native(src, dst, **folders)
                 files.pop(_name(dst) or "", None)  # a real file is there now
@@ -151,13 +163,15 @@ def _follow_copies(files: dict[str, _Saved], saved: Callable[[Any], None]) -> No
         setattr(shutil, name, following(getattr(shutil, name)))
 
 
-def _follow_removals(files: dict[str, _Saved]) -> None:
+def _follow_removals(files: dict[str, _Saved], earlier: _Earlier) -> None:
     def following(native: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(native)
         def remove(path: Any, **folder: Any) -> None:
             name = _name(path) if not folder else None
             known = files.pop(name, None) if name is not None else None
             # An older file of that name was to be overwritten, and was not: it stays.
+            if known is None and name is not None and earlier.has(name):
+                return
             if known is None or known.is_empty:
                 native(path, **folder)
 
@@ -173,6 +187,8 @@ def _follow_removals(files: dict[str, _Saved]) -> None:
         known = {name: files.pop(name) for name in inside}
         # A checkpoint's folder of an earlier training stays as a whole.
         if any(not one.is_empty and os.path.lexists(name) for name, one in known.items()):
+            return
+        if folder is not None and earlier.has_in(folder):
             return
         native_rmtree(path, *args, **options)
 
@@ -191,6 +207,55 @@ def _follow_sizes(files: dict[str, _Saved]) -> None:
         return os.fstat(known.content.fileno()).st_size
 
     os.path.getsize = getsize
+
+
+_WEIGHTS = ".safetensors"
+_MOST_FILES = 10_000
+"""Files of a folder that are looked at; one with more is not removed."""
+
+
+class _Earlier:
+    """Checkpoints of an earlier training, which a script removes as it saves new ones.
+
+    While its loop is measured nothing new is saved, so that they stay.
+
+    Attributes:
+        folders: those that the script removed, and that are there.
+    """
+
+    def __init__(self, keeps: Callable[[], bool]) -> None:
+        self._keeps = keeps
+        self._started_s = time.time()
+        self.folders: set[str] = set()
+
+    def has(self, name: str) -> bool:
+        """Whether a file is such a checkpoint."""
+        return not self._keeps() and self._is_one(name)
+
+    def has_in(self, folder: str) -> bool:
+        """Whether a folder that is removed holds one; it is kept in mind then."""
+        if self._keeps():
+            return False
+        files = (
+            os.path.join(place, name)  # noqa: PTH118
+            for place, _, names in os.walk(folder)
+            for name in names
+        )
+        for number, name in enumerate(files):
+            if number == _MOST_FILES or self._is_one(name):
+                self.folders.add(folder)
+                return True
+        return False
+
+    def _is_one(self, name: str) -> bool:
+        try:
+            status = os.stat(name)  # noqa: PTH116
+            if not stat.S_ISREG(status.st_mode) or status.st_mtime >= self._started_s:
+                return False
+            with open(name, "rb") as file:  # noqa: PTH123
+                return name.endswith(_WEIGHTS) or file.read(len(_MAGIC[0])).startswith(_MAGIC)
+        except OSError:
+            return False
 
 
 def _replace_in_os(

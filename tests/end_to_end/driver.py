@@ -189,14 +189,14 @@ class Started:
         """Living processes of this command, by their mark."""
         return _marked(self._mark, getattr(self.process, "sessions", set()))
 
-    def finish(self, *, killed=False):
+    def finish(self, *, killed=False, limit_s=LIMIT_S):
         """Waits for the end.
 
         Args:
             killed: it had no chance to remove its temporary folder.
         """
         try:
-            stdout, stderr = self.process.communicate(timeout=LIMIT_S)
+            stdout, stderr = self.process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             raise

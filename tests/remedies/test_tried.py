@@ -1,5 +1,7 @@
 """Remedies on scripts whose truth is known: the right one is found, and none is claimed."""
 
+from statistics import median
+
 import pytest
 
 from ..end_to_end.driver import SCRIPTS, line_of, run, start
@@ -28,11 +30,16 @@ def test_workers_help_a_loader_that_sleeps(tmp_path):
 
 
 def test_workers_do_not_help_where_they_wait_for_one_lock(tmp_path):
-    """At most the training goes on meanwhile, which takes a small part of the step."""
+    """At most the training goes on meanwhile, which takes a small part of the step.
+
+    Where others slow the training down that part is larger: then the lock alone is the bound.
+    """
+    most = 1 / 0.004  # samples/s that the lock lets through, whoever waits for it
     found = tried("locked", "workers", tmp_path, sizes="8")
     for each in found["tried"]:
         if each["outcome"] == "gain":
-            assert each["gain"]["low"] < 1.1
+            usual = median(rate for rate, _ in each["rates"])
+            assert each["gain"]["low"] < max(1.1, most / usual)
         else:
             assert each["outcome"] in {"not tried", "no gain", "cannot tell"}
     rates = [each["samples_per_s"] for each in found["ceilings"]]

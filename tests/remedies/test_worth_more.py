@@ -72,9 +72,12 @@ def test_grouped_lengths_save_padding(tmp_path):
     assert order["gain"]["median"] < order["bound"]
 
 
+@pytest.mark.timeout(480)
 def test_what_checkpointing_saves_makes_room_for_a_larger_size(tmp_path):
-    limit = ("--memory-limit", "720MiB")
-    found = tried("deep", "checkpoint,accumulation", tmp_path, *limit, sizes="16,64")
+    """Two comparisons, and a search between them: time for all of it, four times the budget."""
+    options = ("--memory-limit", "720MiB")
+    given = {"sizes": "16,64", "budget": "90s", "limit_s": 420}
+    found = tried("deep", "checkpoint,accumulation", tmp_path, *options, **given)
     same, *larger = of(found, "checkpoint")
     assert same["peak_bytes"] < same["usual_bytes"]
     (more,) = larger

@@ -1,5 +1,6 @@
 """Checkpoints under the hooks: a script that is measured leaves none behind."""
 
+import os
 import sys
 from types import ModuleType
 
@@ -186,3 +187,46 @@ def test_the_format_of_hugging_face_is_written_until_the_loop_is_measured(monkey
     module.save_file("in the loop", path, metadata={"format": "pt"})
     assert path.read_text() == "before"
     assert (saved, list(known)) == ([path], [str(path)])
+
+
+class TestOfAnEarlierTraining:
+    @pytest.fixture(autouse=True)
+    def made(self, tmp_path):
+        """Checkpoints and a text from before, in a folder and beside it."""
+        (tmp_path / "final").mkdir()
+        for name in ("old.pt", "final/model.pt"):
+            torch.save({"of": "a real training"}, tmp_path / name)
+        for name in ("notes.txt", "final/notes.txt"):
+            (tmp_path / name).write_text("old")
+            os.utime(tmp_path / name, (1, 1))
+        for name in ("old.pt", "final/model.pt"):
+            os.utime(tmp_path / name, (1, 1))
+
+    def left(self, tmp_path):
+        return sorted(
+            str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()
+        )
+
+    @pytest.mark.parametrize("remove", ["os.remove", "__import__('pathlib').Path.unlink"])
+    def test_one_that_the_measured_loop_removes_stays(self, run, tmp_path, remove):
+        """What would have taken its place was not written."""
+        names = "map(__import__('pathlib').Path, ('old.pt', 'notes.txt'))"
+        run(f"door.in_control = True\nfor name in {names}: {remove}(name){SAVED}")
+        assert self.left(tmp_path) == ["final/model.pt", "final/notes.txt", "old.pt"]
+
+    def test_a_folder_that_another_is_moved_to_stays(self, run, tmp_path):
+        code = (
+            "import shutil\n"
+            "door.in_control = True\n"
+            "for number in range(2):\n"
+            "    os.makedirs('new'); torch.save(model, 'new/model.pt'); open('new/args', 'w')\n"
+            "    shutil.rmtree('final'); os.rename('new', 'final')\n"
+            "os.remove('final/model.pt')"
+        )
+        told = run(code + SAVED)
+        assert told.count("final") == 2
+        assert self.left(tmp_path) == ["final/model.pt", "final/notes.txt", "notes.txt", "old.pt"]
+
+    def test_what_is_removed_before_the_loop_is_removed(self, run, tmp_path):
+        run(f"import shutil\nos.remove('old.pt'); shutil.rmtree('final'){SAVED}")
+        assert self.left(tmp_path) == ["notes.txt"]
