@@ -14,6 +14,7 @@ from ..advisor.advise import advise
 from ..advisor.measured.energy import SHORTEST_S
 from ..advisor.measured.measurements import Measurements
 from ..advisor.measured.memory_prior import predicted_bytes
+from ..advisor.measured.thresholds import BUDGET_SPENT
 from ..advisor.search.cost import end_s
 from ..advisor.search.next_trial import Done, expected, next_trial
 from ..errors import BatchAdvisorError, RunError, UsageError
@@ -337,7 +338,8 @@ class Run:
                 return step
             if step.purpose == "confirm" and step.fresh_process:
                 check_edit(self.workers, writer, self._options, last=False)
-            self._one(step)
+            if not self._one(step) and step.purpose == "search":
+                return Done(BUDGET_SPENT)
             try:
                 check_arrival(writer, self._options)
             except SizeInScriptError as known:
@@ -352,8 +354,12 @@ class Run:
             self._display.note(f"event files for TensorBoard: {self._store.problem}")
         return RunResult(record, advise(record), self._store.folder, error)
 
-    def _one(self, request: TrialRequest) -> None:
-        """Runs one trial and puts it into the record, whatever comes of it."""
+    def _one(self, request: TrialRequest) -> bool:
+        """Runs one trial and puts it into the record, whatever comes of it.
+
+        Returns:
+            Whether there was time for it.
+        """
         record = self.writer.record
         ordinal = len(record.trials)
         left_s = max(0.0, record.goal.budget_s - record.search_s)
@@ -370,15 +376,16 @@ class Run:
             self.workers.end()
             self.writer.change()  # the time is spent, so that no other trial is asked for
             self._display.note("the time was over before the fresh process was ready")
-            return
+            return False
         except WorkerGone as over:
             if self.workers.may_restart(over):
-                return
+                return True
             if isinstance(over.message, Raised):
                 self._script_traceback = over.message.traceback
             self.workers.end()
             trial = self._failed_trial(request, ordinal, over, started_s)
         self._add(trial)
+        return True
 
     def _run(self, worker: WorkerLike, request: TrialRequest, ordinal: int) -> Trial:
         goal = self.writer.record.goal

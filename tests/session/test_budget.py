@@ -4,15 +4,19 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from batchadvisor.advisor.measured.thresholds import BUDGET_SPENT
 from batchadvisor.advisor.search.cost import end_s
+from batchadvisor.probes.process.worker_listener import TimeOver
 from batchadvisor.records import Goal
+from batchadvisor.reports.terminal.progress import NullDisplay
 from batchadvisor.session.prior import predict_memory
 from batchadvisor.session.recording import record_writer
 from batchadvisor.session.recording.record_writer import RecordWriter
 from batchadvisor.session.recording.store import RunStore
-from batchadvisor.session.run import plan_of
+from batchadvisor.session.run import Run, plan_of
+from batchadvisor.session.setup.options import RunOptions
 
-from ..on_paper import discovery_of, loader_of, record_of
+from ..on_paper import discovery_of, loader_of, record_of, trial_of
 
 
 @pytest.mark.parametrize(("start_s", "counted_s"), [(0.0, 0.0), (4.0, 4.0), (99.0, 10.0)])
@@ -28,6 +32,24 @@ def test_the_first_start_counts_up_to_a_third(start_s, counted_s, tmp_path, monk
     writer.change()
     assert writer.record.search_s == pytest.approx(counted_s + 5.0)
     assert writer.record.elapsed_s - record.elapsed_s == pytest.approx(start_s + 5.0)
+
+
+def test_a_search_whose_time_is_over_ends():
+    """A process that came too late is not waited for again with another size."""
+    asked = []
+
+    def ready_for(request):
+        asked.append(request.batch_size)
+        raise TimeOver
+
+    run = object.__new__(Run)
+    record = record_of((trial_of(8, 0.1),), goal=Goal(sizes=(8, 16, 32, 64)))
+    run.writer = SimpleNamespace(record=record, change=lambda: None, search_s=0.0)
+    run.workers = SimpleNamespace(ready_for=ready_for, end=lambda: None, until_s=None)
+    run._display = NullDisplay()
+    run._options = RunOptions(script="train.py")
+    assert run._trials().reason == BUDGET_SPENT
+    assert asked == [16]
 
 
 def test_nothing_runs_after_the_budget():
