@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...reports.blocks import Block, Charts, Code, Document, Facts, Section, Shown, paragraphs
 from ...reports.chart import Chart, Series, rounded
 from ...reports.report import Column, Fact, Finding, Row, Table
-from ...reports.words.wording import clean, evidence_text, measured, pad_digits, plural
+from ...reports.words.wording import beside_value, clean, evidence_text, measured, pad_digits, plural
 from ...units import format_seconds
 from .records import ClusterPlan, PlanCard, PlanOption, PlanShare, RankPoint
 from .words.snippet import snippet_of_shares
@@ -136,7 +136,7 @@ def _cap(card: PlanCard) -> str:
 
 
 def _speed(card: PlanCard) -> str:
-    return "-" if card.samples_per_s is None else " ".join(measured(card.samples_per_s))
+    return "-" if card.samples_per_s is None else beside_value(*measured(card.samples_per_s))
 
 
 def _shares(plan: ClusterPlan, best: PlanOption) -> Section:
