@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from ...reports.blocks import Block, Charts, Code, Document, Facts, Section, Shown, paragraphs
 from ...reports.chart import Chart, Series, rounded
 from ...reports.report import Column, Fact, Finding, Row, Table
-from ...reports.words.wording import beside_value, clean, evidence_text, measured, pad_digits, plural
+from ...reports.words.wording import (
+    beside_value,
+    clean,
+    evidence_text,
+    measured,
+    pad_digits,
+    plural,
+)
 from ...units import format_seconds
 from .records import ClusterPlan, PlanCard, PlanOption, PlanShare, RankPoint
 from .words.snippet import snippet_of_shares

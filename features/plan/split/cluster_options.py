@@ -45,8 +45,9 @@ def best_types(
 ) -> tuple[tuple[Card, ...], tuple[Sizes, ...]] | None:
     """The types to use, and their sizes, whose step is shortest; all that are used take part.
 
-    Up to ten types, every choice is looked at, and of more the quickest together: one that could not be quicker than the best so far is told
-    from how much all of it gets done in that time. Where Tsync is not known it is left out.
+    Up to ten types, every choice is looked at, and of more the quickest together. One that could
+    not be quicker than the best so far is told from how much all of it gets done in that time.
+    Where Tsync is not known it is left out.
     """
     best: tuple[tuple[Card, ...], tuple[Sizes, ...]] | None = None
     best_s = float("inf")
