@@ -158,7 +158,7 @@ def test_the_epoch_adds_up(styled, name):
     micro = advice.training.micro_batches
     assert advice.training.effective_after == size * micro
     assert advice.training.steps_after == -(-batches // micro) * style.steps_per_batch
-    assert advice.tail.steps_per_epoch == -(-batches // style.micro_batches) * style.steps_per_batch
+    assert advice.tail.steps_per_epoch == advice.training.steps_after
     epoch_s = style.num_samples / advice.recommended.samples_per_s.median
     trial = result.record.trials[advice.recommended.trial]
     epoch_s *= 1 + trial.quality.slow_s / (trial.step_s.median * trial.quality.num_steps)

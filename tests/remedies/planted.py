@@ -22,15 +22,20 @@ def of(remedies, name):
     return [each for each in remedies["tried"] if each["name"] == name]
 
 
-def left_open(tried):
-    """Whether nothing is said of a remedy as others were busy beside it, which is then right.
+def disturbed(*tries):
+    """Whether others were busy beside them.
 
-    Where they never left, its load tells of them; where they came and went, the rounds of the
-    script as it is do.
+    Where they never left, a load tells of them; where they came and went, the rounds of the script
+    as it is do.
     """
-    usual = [rate for rate, _ in tried["rates"]]
+    usual = [rate for each in tries for rate, _ in each["rates"]]
     wandered = bool(usual) and max(usual) > WANDERED * min(usual)
-    return tried["outcome"] == "cannot tell" and (tried["load"] != "" or wandered)
+    return wandered or any(each["load"] for each in tries)
+
+
+def left_open(tried):
+    """Whether nothing is said of a remedy as others were busy beside it, which is then right."""
+    return tried["outcome"] == "cannot tell" and disturbed(tried)
 
 
 def had_no_time(remedies, name):
