@@ -100,7 +100,6 @@ def page(data: dict[str, Any], beside: dict[str, Any] | None, listed: dict[str, 
     rows = {name: row for name, row in data["rows"].items() if not name.startswith("ours/")}
     ours = {name: row for name, row in data["rows"].items() if name.startswith("ours/")}
     repos = {listed[name].get("repo") for name in rows} - {None}
-    budgets = sorted({row["budget"] for row in rows.values()})
     dates = sorted({row["date"][:10] for row in rows.values()})
     env = data["environment"]
     loads = [row["load"] for row in rows.values()]
@@ -109,7 +108,7 @@ def page(data: dict[str, Any], beside: dict[str, Any] | None, listed: dict[str, 
         _paragraph(
             f"{len(rows)} real, unmodified scripts, out of {len(repos)} repositories at named "
             "commits and out of packages, were run as their authors' users type them, after "
-            f"`batchadvisor run --budget {' or '.join(budgets)}` and with no other option: "
+            f"`batchadvisor run` {_budgets(rows)}, with no other option: "
             f"{commas(_counts(data, listed, ours=False))}."
         ),
         _paragraph(f"Of the answers, {commas(_advice(rows, listed))}."),
@@ -154,18 +153,20 @@ def _beside(beside: dict[str, Any] | None, listed: dict[str, Any]) -> list[str]:
         return []
     num, counts = beside["busy_processes"], commas(_counts(beside, listed, ours=False))
     rows = {name: row for name, row in beside["rows"].items() if not name.startswith("ours/")}
-    first, *longer = sorted({row["budget"] for row in rows.values()}, key=_seconds)
-    budgets = f"with `--budget {first}`"
-    if longer:
-        budgets += f", and again with {' or '.join(longer)} where that gave no answer"
     env = beside["environment"]
     return [
         _paragraph(
-            f"Beside {num} processes that computed all the time, {budgets}, on "
+            f"Beside {num} processes that computed all the time, {_budgets(rows)}, on "
             f"{env['hardware']} ([raw](../bench/results/public-scripts-beside-{num}.txt)): "
             f"{counts}. Of the answers, {commas(_advice(rows, listed))}."
         )
     ]
+
+
+def _budgets(rows: dict[str, Any]) -> str:
+    first, *longer = sorted({row["budget"] for row in rows.values()}, key=_seconds)
+    again = f", and again with {' or '.join(longer)} where that gave no answer" if longer else ""
+    return f"with `--budget {first}`{again}"
 
 
 def _seconds(budget: str) -> float:

@@ -75,19 +75,22 @@ def test_grouped_lengths_save_padding(tmp_path):
 @pytest.mark.timeout(480)
 def test_what_checkpointing_saves_makes_room_for_a_larger_size(tmp_path):
     """Two comparisons, and a search between them: time for all of it, four times the budget."""
-    options = ("--memory-limit", "720MiB")
+    # Peaks of fresh processes differ by tens of MiB: there is room for some sizes above 24.
+    limit_mib = 760
+    options = ("--memory-limit", f"{limit_mib}MiB")
     given = {"sizes": "16,64", "budget": "90s", "limit_s": 420}
     found = tried("deep", "checkpoint,accumulation", tmp_path, *options, **given)
     same, *larger = of(found, "checkpoint")
     assert same["peak_bytes"] < same["usual_bytes"]
     (more,) = larger
-    assert more["peak_bytes"] < 0.95 * 720 * 2**20
+    assert more["peak_bytes"] < 0.95 * limit_mib * 2**20
     assert f"batch_size={more['batch_size']}" in more["code"][-1]
-    if more["batch_size"] < 24:  # each size has one short window, which others may have disturbed
-        assert more["batch_size"] > 16
-        assert disturbed(same, more), more
-    elif not left_open(more):
-        assert more["outcome"] == "gain", more
-        assert more["no_diff"]
     (computed,) = of(found, "accumulation")
     assert "not run" in computed["reason"]
+    assert more["batch_size"] > 16
+    if more["batch_size"] < 24 or more["outcome"] == "cannot tell":
+        # Each size has one short window: others may have made a smaller one look faster.
+        assert disturbed(same, more), (same, more)
+        return
+    assert more["outcome"] == "gain", more
+    assert more["no_diff"]
