@@ -261,6 +261,11 @@ class Discovery(Record, frozen=True, kw_only=True):
         return self.primary.axis
 
     @property
+    def effective_batch(self) -> int:
+        """Samples per optimizer step and rank, as the script is written."""
+        return self.native_batch_size * self.micro_batches
+
+    @property
     def why_own_unknown(self) -> str:
         """Why nobody knows the script's size as it is written; empty where it is known."""
         return self.unavailable.get("own_size", "")

@@ -10,7 +10,7 @@ import html
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -185,12 +185,14 @@ def _as_options(given: dict[str, Any]) -> list[str]:
     words = []
     for name, parameter in inspect.signature(run).parameters.items():
         value = given[name]
+        if isinstance(value, Iterable) and not isinstance(value, str):
+            value = tuple(value)
         if parameter.kind is not parameter.KEYWORD_ONLY or value in (parameter.default, None):
             continue
         option = _OPTION_OF.get(name, f"--{name.replace('_', '-')}")
         if isinstance(value, bool):
             words.append(option if value else f"--no-{name}")
-        elif isinstance(value, (list, tuple)):
+        elif isinstance(value, tuple):
             words += [option, ",".join(map(str, value))]
         else:
             seconds = name.endswith("_s") and isinstance(value, (int, float))

@@ -390,8 +390,7 @@ def _why_none(measurements: Measurements) -> Because:
     target, memory = measurements.target_bytes, measurements.trusted_memory
     if target is not None and memory and all(map(measurements.over_target, memory)):
         smallest = min(memory)
-        by_lengths = memory[smallest].peak_bytes <= target
-        why = "lengths" if by_lengths and measurements.too_risky(smallest) else ""
+        why = "lengths" if measurements.fits_but_for_lengths(smallest) else ""
         return Because("too large", smallest, numbers=(memory[smallest].peak_bytes,), why=why)
     ran, num_samples = measurements.sizes_that_ran, measurements.script.num_samples
     if ran and num_samples is not None and not any(map(measurements.can_be_delivered, ran)):

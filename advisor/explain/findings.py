@@ -140,14 +140,7 @@ def _nothing_fits(measurements: Measurements) -> list[Finding]:
     if smallest not in refused and not measurements.over_target(smallest):
         return []
     limited = record.device is not None and record.device.limit_bytes is not None
-    memory, target = measurements.trusted_memory.get(smallest), measurements.target_bytes
-    by_lengths = (
-        smallest not in refused
-        and measurements.too_risky(smallest)
-        and memory is not None
-        and target is not None
-        and memory.peak_bytes <= target
-    )
+    by_lengths = smallest not in refused and measurements.fits_but_for_lengths(smallest)
     return [
         Finding(
             rule="memory.nothing_fits",

@@ -188,6 +188,12 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         measured = target is not None and memory is not None and memory.peak_bytes > target
         return measured or self.too_risky(size)
 
+    def fits_but_for_lengths(self, size: int) -> bool:
+        """Whether a size ran within the target, and the longest batches of an epoch would not."""
+        target, memory = self.target_bytes, self.trusted_memory.get(size)
+        fits = target is not None and memory is not None and memory.peak_bytes <= target
+        return fits and self.too_risky(size)
+
     def too_risky(self, size: int) -> bool:
         """Whether the lengths of an epoch make a size run out of memory too often."""
         if size not in self._too_risky:
@@ -236,7 +242,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         discovery = self.record.discovery
         if discovery is None or not self.goal.keep_effective_batch:
             return discovery
-        whole = discovery.native_batch_size * discovery.micro_batches
+        whole = discovery.effective_batch
         if whole % size:
             return discovery
         return msgspec.structs.replace(discovery, micro_batches=whole // size)

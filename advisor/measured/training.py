@@ -96,7 +96,7 @@ def training_of(
         keep: the accumulation shall keep the script's effective batch.
         num_ranks: ranks that each take such a batch in the same optimizer step.
     """
-    before = discovery.native_batch_size * discovery.micro_batches
+    before = discovery.effective_batch
     exact = before // batch_size if before % batch_size == 0 else None
     micro = exact if keep and exact else discovery.micro_batches
     after = batch_size * micro

@@ -152,7 +152,7 @@ def place_of(
     """
     if source is None or own is None:
         return None
-    words = typed_with(PLACEHOLDER, source, arguments)
+    words = _typed_with(PLACEHOLDER, source, arguments)
     replacement = None if words is not None else replacement_of_size(source, own, own)
     if words is None and replacement is None:
         if source.option is None or not source.template:
@@ -165,22 +165,6 @@ def place_of(
     return SizePlace(
         name=name, number=own, source=source, arguments=words or (), replacement=replacement
     )
-
-
-def typed_with(
-    size: int | str, source: BatchSizeSource, arguments: Sequence[str]
-) -> tuple[str, ...] | None:
-    """The arguments with another size, where the number was typed; else `None`."""
-    words = list(arguments)
-    for position, word in enumerate(words):
-        if word == source.before:
-            words[position] = source.template.format(size)
-        elif " ".join(words[position : position + 2]) == source.before:
-            words[position + 1] = str(size)
-        else:
-            continue
-        return tuple(words)
-    return None
 
 
 def replacement_of_size(source: BatchSizeSource, own: int, size: int) -> Replacement | None:
@@ -323,6 +307,22 @@ def _numbers(
 
 
 # parts --------------------------------------------------------------------------------------------
+
+
+def _typed_with(
+    size: int | str, source: BatchSizeSource, arguments: Sequence[str]
+) -> tuple[str, ...] | None:
+    """The arguments with another size, where the number was typed; else `None`."""
+    words = list(arguments)
+    for position, word in enumerate(words):
+        if word == source.before:
+            words[position] = source.template.format(size)
+        elif " ".join(words[position : position + 2]) == source.before:
+            words[position + 1] = str(size)
+        else:
+            continue
+        return tuple(words)
+    return None
 
 
 def _computed(where: Texts, texts: Texts, best: int) -> NoPlace | None:

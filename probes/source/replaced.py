@@ -12,7 +12,7 @@ import io
 import os
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
@@ -179,8 +179,14 @@ def _open_instead(copies: Sequence[tuple[str, str]]) -> None:
         return native(file, mode, *args, **kwargs)
 
     builtins.open = io.open = opened
-    if hasattr(pathlib, "_NormalAccessor"):  # Python 3.10 keeps a function of its own
-        pathlib._NormalAccessor.open = staticmethod(opened)
+    in_pathlib("open", opened)
+
+
+def in_pathlib(name: str, function: Callable[..., Any]) -> None:
+    """Makes `pathlib` call this function too: that of Python 3.10 keeps those of its own."""
+    accessor = getattr(pathlib, "_NormalAccessor", None)
+    if hasattr(accessor, name):
+        setattr(accessor, name, staticmethod(function))
 
 
 class _Numbers(ast.NodeTransformer):

@@ -11,7 +11,6 @@ import contextlib
 import functools
 import importlib
 import os
-import pathlib
 import shutil
 import stat
 import sys
@@ -21,6 +20,8 @@ from collections.abc import Callable
 from typing import IO, Any, NamedTuple
 
 import torch
+
+from ..source.replaced import in_pathlib
 
 
 class _Saved(NamedTuple):
@@ -261,11 +262,9 @@ class _Earlier:
 def _replace_in_os(
     following: Callable[[Callable[..., None]], Callable[..., None]], *names: str
 ) -> None:
-    accessor = getattr(pathlib, "_NormalAccessor", None)  # Python 3.10 keeps functions of its own
     for name in names:
         setattr(os, name, following(getattr(os, name)))
-        if hasattr(accessor, name):
-            setattr(accessor, name, staticmethod(getattr(os, name)))
+        in_pathlib(name, getattr(os, name))
 
 
 def _name(path: Any) -> str | None:

@@ -34,7 +34,7 @@ def render(
     ]
     lines += [_optimizer(optimizer) for optimizer in discovery.optimizers]
     ranks = discovery.num_ranks
-    samples = discovery.native_batch_size * discovery.micro_batches * ranks
+    samples = discovery.effective_batch * ranks
     axis = discovery.axis if discovery.axis == "samples" else f"{discovery.axis} at most"
     each = f"{ranks} ranks x " if ranks > 1 else ""
     step = f"{each}{discovery.micro_batches} x {discovery.native_batch_size} = {samples} {axis}"

@@ -97,7 +97,7 @@ def test_a_run_from_python_has_the_command_that_does_the_same(monkeypatch):
     for field in msgspec.structs.fields(RunOptions):
         if field.name != "command":
             assert getattr(typed, field.name) == getattr(from_python, field.name), field.name
-    api.run("a.py", "-q")
+    api.run("a.py", "-q", sizes=[])
     assert made[1].command == ("batchadvisor", "run", "a.py", "-q")
 
 

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import pathlib
 import sys
 import traceback
 from importlib.machinery import SourceFileLoader
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from batchadvisor.probes.source.replaced import (
     compiled,
+    in_pathlib,
     put_in_force,
     replacement_at,
     replacement_of,
@@ -102,3 +104,14 @@ def test_modules_that_are_imported(script, monkeypatch):
     node = ast.parse(Path("settings_of_it.py").read_text()).body[0].value
     put_in_force([replacement_of("settings_of_it.py", node, 3)])
     assert importlib.import_module("others_of_it").SIZE == 3
+
+
+def test_what_pathlib_of_python_310_keeps_is_replaced_too(monkeypatch):
+    class Kept:
+        open = staticmethod(open)
+
+    monkeypatch.setattr(pathlib, "_NormalAccessor", Kept, raising=False)
+    in_pathlib("open", len)
+    in_pathlib("rename", len)  # it keeps none
+    assert Kept.open is len
+    assert not hasattr(Kept, "rename")
