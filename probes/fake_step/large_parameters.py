@@ -141,7 +141,12 @@ class LargeParameters(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return tensor
         twin = self._twins.get(tensor)
         if twin is None or twin.size() != tensor.size() or twin.stride() != tensor.stride():
-            self._twins[tensor] = twin = self.fakes.from_tensor(tensor)
+            # `from_tensor` would follow a view to its parameter, and compare their gradients.
+            with self.fakes:
+                twin = torch.empty_strided(
+                    tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device
+                )
+            self._twins[tensor] = twin
         return twin  # type: ignore[no-any-return]
 
     def _forget(self, tensor: torch.Tensor) -> None:

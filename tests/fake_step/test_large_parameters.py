@@ -47,6 +47,19 @@ def test_a_fake_model_trains_without_computing(large):
     assert len(optimizer.state) == 12
 
 
+def test_real_layers_after_a_fake_one_train_too(large):
+    words = nn.Embedding(4 * WIDE, WIDE)  # as of a language model: the first, and the largest
+    model = nn.Sequential(words, nn.Linear(WIDE, WIDE), nn.Linear(WIDE, WIDE))
+    assert fakes(model) == [True, False, False, False, False]
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(3):
+        loss = model(torch.zeros(2, 3, dtype=torch.long)).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss.item() == 1.0
+
+
 def test_a_fake_layer_can_be_copied_and_converted(large):
     layers = [nn.Linear(WIDE, WIDE) for _ in range(4)]
     layer = layers[-1]
