@@ -87,7 +87,9 @@ def environment() -> dict[str, Any]:
         "variables": {
             variable: os.environ[variable] for variable in VARIABLES if variable in os.environ
         },
-        "command": shlex.join(["python", *_measured_by(sys.argv)]),
+        "command": shlex.join(
+            ["python", f"bench/{Path(sys.argv[0]).name}", *_measured_by(sys.argv[1:])]
+        ),
     }
 
 

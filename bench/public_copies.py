@@ -78,7 +78,9 @@ def _checked_out(script: dict[str, Any], place: Path, clones: Path | None) -> st
 
 def variables_of(script: dict[str, Any], place: Path) -> dict[str, str]:
     """Python looks in stand-ins and the clone; hubs of models are not asked."""
-    folders = [STAND_INS / name for name in ("torchvision", *script.get("stand_ins", []))]
+    # A machine with a GPU has a torchvision for its torch.
+    missing = [] if script.get("device") == "cuda" else ["torchvision"]
+    folders = [STAND_INS / name for name in (*missing, *script.get("stand_ins", []))]
     folders += [place / below for below in script.get("path", [])]
     folders += [Path(before) for before in filter(None, [os.environ.get("PYTHONPATH")])]
     return {

@@ -6,6 +6,7 @@
     python bench/public_scripts.py --clones ~/clones --beside 3 --unanswered --budget 120s
     python bench/public_scripts.py --clones ~/clones --as-written   # without batchadvisor: the list
     python bench/public_scripts.py --only ours                      # those in bench/public
+    python bench/public_scripts.py --device cuda --clones ~/clones  # those with a `gpu` there
     python bench/public_scripts.py --page                           # docs/works-with.md again
 
 `bench/public_scripts.yaml` lists them, with what the source of each says. The scripts are
@@ -63,6 +64,7 @@ def main() -> None:
     parser.add_argument(
         "--limit", type=float, default=90.0, help="seconds for one run (%(default)s)"
     )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(%(default)s)")
     parser.add_argument("--beside", type=int, default=0, help="processes that are busy meanwhile")
     parser.add_argument("--again", action="store_true", help="run rows that are there too")
     parser.add_argument(
@@ -74,10 +76,12 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="only write the page from the results")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # with all that was started
-    sys.path.insert(0, str(STAND_INS / "torchvision"))  # what makes models imports it
-    listed = scripts()
+    listed = scripts(options.device)
+    if options.device == "cpu":
+        sys.path.insert(0, str(STAND_INS / "torchvision"))  # what makes models imports it
     beside = f"-beside-{options.beside}" if options.beside else ""
-    path = options.results / f"public-scripts{beside}.json"
+    on = "-cuda" if options.device == "cuda" else ""
+    path = options.results / f"public-scripts{on}{beside}.json"
     if options.page:
         write_page(listed)
         return
@@ -112,7 +116,7 @@ def main() -> None:
     results.data["rows"] = {name: rows[name] for name in listed if name in rows}
     results.data["state"] = "finished"
     results.finish(report(results.data, listed))
-    if path.parent.resolve() == RESULTS:
+    if path.parent.resolve() == RESULTS and options.device == "cpu":
         write_page(listed)
 
 
@@ -129,9 +133,15 @@ def results_of(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     ) if beside.exists() else None
 
 
-def scripts() -> dict[str, dict[str, Any]]:
+def scripts(device: str = "cpu") -> dict[str, dict[str, Any]]:
     """The list, by name; those of ours as `ours/NAME`."""
     listed = yaml.safe_load(LIST.read_text(encoding="utf-8"))
+    if device == "cuda":
+        return {
+            script["name"]: {**script, **script["gpu"], "device": device, "sweep": False}
+            for script in listed["scripts"]
+            if "gpu" in script
+        }
     ours = {f"ours/{script['name']}": script for script in listed["ours"]}
     return {script["name"]: script for script in listed["scripts"]} | ours
 

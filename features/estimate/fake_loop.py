@@ -19,6 +19,7 @@ from .fit.first_steps import Held
 from .records import EvaluationPeak
 
 WHY_NOT = "`batchadvisor run` measures what it takes, on the GPU itself."
+TOO_LARGE_HERE = "this machine's memory is too small for the script's first steps, which are real."
 RAN_TO_ITS_END = "exit code 0"
 """Detail of a script that ran to its end."""
 MOST_STARTS = 4
@@ -70,10 +71,16 @@ class FakeLoop:
             BatchAdvisorError: the loop was not found, or cannot be estimated.
         """
         self._num_starts += 1
-        if self._num_starts == 1:
-            self._first_start()
-        else:
-            self._workers.start()
+        try:
+            if self._num_starts == 1:
+                self._first_start()
+            else:
+                self._workers.start()
+        except BatchAdvisorError:
+            faults = self._writer.record.faults
+            if faults and faults[-1].outcome == "out_of_memory":
+                raise RunError(TOO_LARGE_HERE, WHY_NOT) from None
+            raise
         worker = self._workers.current
         if worker is None or not worker.takes(RunFake):
             raise RunError("a script that runs as several ranks is not estimated.", WHY_NOT)

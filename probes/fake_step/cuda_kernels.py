@@ -103,16 +103,26 @@ def _attention(  # noqa: PLR0917  as torch has them
     width = query.size(-1)
     is_narrow, is_plain = query.dtype in FLASH_TYPES, attn_mask is None and width == value.size(-1)
     allowed: Any = torch.backends.cuda  # as `sdpa_kernel` of the script set them
-    fits_flash = is_narrow and is_plain and query.dim() == 4 and width <= FLASH_WIDTH
+    # A bias that was permuted from a table of distances, as T5 has it, is in no fused kernel.
+    in_rows = all(each.stride(-1) == 1 or width == 1 for each in (query, key, value)) and (
+        attn_mask is None or attn_mask.stride(-1) == 1
+    )
+    fused = query.dim() == 4 and in_rows
+    fits_flash = fused and is_narrow and is_plain and width <= FLASH_WIDTH
     if fits_flash and allowed.flash_sdp_enabled():
         scale = width**-0.5 if scale is None else scale
         return _flash(query, key, value, dropout_p, is_causal=is_causal, scale=scale)
     alignment = ALIGNED_BYTES // query.element_size()
     efficient = allowed.mem_efficient_sdp_enabled() or not allowed.math_sdp_enabled()
-    if query.dim() != 4 or query.dtype is torch.float64 or width % alignment or not efficient:
-        return torch.ops.aten._scaled_dot_product_attention_math(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )[0]
+    if not fused or query.dtype is torch.float64 or width % alignment or not efficient:
+        # Already cast, CUDA casts nothing within; its dropout keeps a mask of bytes.
+        shape = (*query.shape[:-1], key.size(-2))
+        dropped = query.new_empty((), dtype=torch.bool).expand(shape) if dropout_p else None
+        with torch.autocast(device, enabled=False):
+            return torch.ops.aten._scaled_dot_product_attention_math(
+                query, key, value, attn_mask, dropout_p, is_causal, dropped,
+                scale=scale, enable_gqa=enable_gqa,
+            )[0]  # fmt: skip
     if enable_gqa:
         groups = query.size(1) // key.size(1)
         key, value = (each.repeat_interleave(groups, 1) for each in (key, value))

@@ -22,7 +22,6 @@ from ..windows.optimizer_hooks import listen
 from .changes import Changes
 from .checkpointed_blocks import CheckpointedBlocks
 from .cuda_convolutions import suggested_layout
-from .cuda_reductions import reduction_buffer
 from .fake_values import make_readable
 from .faked_count import FakedCount
 from .large_parameters import LargeParameters
@@ -56,7 +55,7 @@ class FakeSteps:
     ) -> None:
         self._parameters = list({id(tensor): tensor for tensor in parameters}.values())
         self._own = self._parameters
-        self._count = FakedCount(self._origin, reduction_buffer if for_gpu else None)
+        self._count = FakedCount(self._origin, for_gpu=for_gpu)
         self._checkpointed = CheckpointedBlocks(self._parameters)
         self._changes = Changes(self._parameters, self._checkpointed.members)
         self._variant = Variant()

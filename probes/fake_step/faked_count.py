@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
 from .cuda_convolutions import grouped_workspace, search_of
+from .cuda_temporaries import taken_after, taken_before
 from .fake_values import FakeValues
 from .known_outputs import KnownOutputs, name_of, tensors_of
 from .large_parameters import FakeMode, LargeParameters
@@ -45,13 +46,10 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
             first of its shapes.
 
     Args:
-        buffer: bytes that an operation takes only while it runs, by its name and arguments; for a
-            device that stands for another.
+        for_gpu: operations take meanwhile what they take on CUDA.
     """
 
-    def __init__(
-        self, origin: Callable[[], Origin], buffer: Callable[[str, Any], int] | None = None
-    ) -> None:
+    def __init__(self, origin: Callable[[], Origin], *, for_gpu: bool = False) -> None:
         super().__init__(origin)
         large = LargeParameters.current
         self.fakes = FakeMode() if large is None else large.fakes
@@ -63,7 +61,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         self.passing: list[tuple[int, int]] = []
         self.emptied: list[int] = []
         self._tried: set[Any] = set()
-        self._buffer = buffer
+        self._for_gpu = for_gpu
         self._faked_before: Any = WeakIdKeyDictionary()
 
     def reset_requests(self) -> None:
@@ -115,6 +113,7 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
             raise NotImplementedError(msg)
         if is_never(name, args):
             return False
+        before = [self.take(size) for size in taken_before(name, args)] if self._for_gpu else []
         make = bounded(name, args)
         if make is not None:
             out = make(*args, **kwargs)
@@ -129,9 +128,10 @@ class FakedCount(StorageCount):  # type: ignore[no-untyped-call]
         if name in PRODUCTS:
             in_backward = torch._C._current_graph_task_id() >= 0
             self.first_products.setdefault(in_backward, len(self.requests))
-        if self._buffer is not None and (num_bytes := self._buffer(name, args)):
-            self.pass_by(num_bytes)
-        if self._buffer is not None and (tried := search_of(name, args)):
+        after = [self.take(size) for size in taken_after(name, args)] if self._for_gpu else []
+        for taken in (*reversed(after), *reversed(before)):
+            self.give_back(taken)
+        if self._for_gpu and (tried := search_of(name, args)):
             if num_bytes := grouped_workspace(name, args):
                 self.passing.append((len(self.requests), num_bytes))
             if tried not in self._tried:

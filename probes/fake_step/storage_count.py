@@ -43,6 +43,7 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.peak_bytes = 0
         self.requests: list[int] = []
         self.origins: list[Any] = []
+        self._taken: dict[int, int] = {}
         self._origin = origin
         self._numbers: dict[int, int] = {}
         self._known: dict[int, tuple[int, Callable[[], Any]]] = {}
@@ -65,12 +66,20 @@ class StorageCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for part in chain.from_iterable(map(parts_of, tensors)):
             self._end(part.untyped_storage()._cdata)
 
-    def pass_by(self, num_bytes: int) -> None:
-        """Counts memory that an operation takes and gives back."""
+    def take(self, num_bytes: int) -> int:
+        """Counts memory that is no tensor of the step; the number of the request."""
         size = _block(num_bytes)
-        self.peak_bytes = max(self.peak_bytes, self.live_bytes + size)
+        self.live_bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
         self.origins.append(None if self._origin is None else self._origin())
-        self.requests += [size, -len(self.origins)]
+        self.requests.append(size)
+        self._taken[len(self.origins)] = size
+        return len(self.origins)
+
+    def give_back(self, number: int) -> None:
+        """Ends what `take` began."""
+        self.live_bytes -= self._taken.pop(number)
+        self.requests.append(-number)
 
     def put_last(self, tensors: Iterable[torch.Tensor]) -> None:
         """After the next reset the requests of what lives end with these, in this order."""

@@ -331,8 +331,13 @@ class TestRefusals:
                     "`batchadvisor run` measures",
                 ),
             ),
+            (
+                "tiny_gpt",
+                ("loss.backward()", "torch.empty(1 << 46); loss.backward()"),
+                ("this machine's memory is too small for the script's first steps",),
+            ),
         ],
-        ids=["no training", "values", "whole batches", "a shape of values"],
+        ids=["no training", "values", "whole batches", "a shape of values", "memory"],
     )
     def test_a_script_that_cannot_be_predicted(self, name, edit, said, tmp_path):
         text = (SCRIPTS / f"{name}.py").read_text()

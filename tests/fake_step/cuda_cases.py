@@ -25,6 +25,7 @@ class Attention(nn.Module):
         self.query = nn.Linear(WIDTH, WIDTH)
         self.keys = nn.Linear(WIDTH, 2 * num_keys * WIDTH // HEADS)
         self.out = nn.Linear(WIDTH, WIDTH)
+        self.distances = nn.Embedding(2 * LENGTH, HEADS) if how == "distances" else None
 
     def forward(self, x):
         num, length, _ = x.shape
@@ -40,6 +41,10 @@ class Attention(nn.Module):
             if self.how == "bias":
                 mask = torch.zeros(length, length, device=x.device).masked_fill(~mask, -1e4)
             mixed = functional.scaled_dot_product_attention(query, key, value, mask, p)
+        elif self.distances is not None:  # as in T5: no fused kernel takes a bias that lies so
+            places = torch.arange(length, device=x.device)
+            bias = self.distances(places[:, None] - places + length).permute(2, 0, 1).unsqueeze(0)
+            mixed = functional.scaled_dot_product_attention(query, key, value, bias, p)
         else:
             mixed = functional.scaled_dot_product_attention(
                 query, key, value, None, p, is_causal=True, enable_gqa=self.how == "grouped"
@@ -66,17 +71,19 @@ class Block(nn.Module):
 class Gpt(nn.Module):
     """Predicts the next token of each."""
 
-    def __init__(self, *, tied=False, again=False, **block):
+    def __init__(self, *, tied=False, again=False, turned=False, **block):
         super().__init__()
         self.embed, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(LENGTH, WIDTH)
         self.blocks = nn.ModuleList(Block(**block) for _ in range(3))
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS, bias=False)
-        self.again = again
+        self.again, self.turned = again, turned
         if tied:
             self.head.weight = self.embed.weight
 
     def forward(self, x):
         x = self.embed(x) + self.places.weight
+        if self.turned:  # as the tokens of a picture, whose channels come first
+            x = x.transpose(1, 2).contiguous().transpose(1, 2)
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False) if self.again else block(x)
         return self.head(self.norm(x)).flatten(0, 1)
@@ -199,7 +206,14 @@ MODELS = {
     "gpt, bias": (lambda: Gpt(how="bias", dropout=0.1), next_tokens, functional.cross_entropy),
     "gpt, grouped": (lambda: Gpt(how="grouped"), next_tokens, functional.cross_entropy),
     "gpt, scores": (lambda: Gpt(how="scores", dropout=0.1), next_tokens, functional.cross_entropy),
+    "distances": (lambda: Gpt(how="distances"), next_tokens, functional.cross_entropy),
+    "distances, dropout": (
+        lambda: Gpt(how="distances", dropout=0.1),
+        next_tokens,
+        functional.cross_entropy,
+    ),
     "gpt, RMSNorm": (lambda: Gpt(norm=nn.RMSNorm), next_tokens, functional.cross_entropy),
+    "turned": (lambda: Gpt(turned=True), next_tokens, functional.cross_entropy),
     "gpt, smoothed": (Gpt, next_tokens, smoothed),
     "gpt, nll": (Gpt, next_tokens, nll),
     "encoder": (Encoder, texts, functional.cross_entropy),

@@ -31,6 +31,7 @@ FURTHER_APART = {
     # Blocks of 2 MiB more or less decide whether a piece is left over.
     ("gpt", "bf16"): Apart(largest=0.07),
     ("gpt, scores", "fp32"): Apart(reserved=0.015),
+    ("distances", "fp32"): Apart(largest=0.04),
     ("perceptron", "bf16"): Apart(reserved=0.015),
     ("perceptron, squares", "fp32"): Apart(peak=0.01, reserved=0.015),
     ("perceptron, squares", "bf16"): Apart(peak=0.01),
