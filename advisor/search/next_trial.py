@@ -274,8 +274,7 @@ def _first(measurements: Measurements) -> TrialRequest | None:
         if failures[-1].outcome != "out_of_memory" and bad != native:
             why = f"{native_is}: {bad} failed otherwise"
             return timed_request(measurements, native, why)
-        smaller = allowed(measurements, _below(measurements, bad))
-        return timed_request(measurements, smaller, f"below {bad}, which failed")
+        return timed_request(measurements, _below(measurements, bad), f"below {bad}, which failed")
     timed = {trial.batch_size for trial in measurements.searched_trials}
     seen = {*timed, *(failure.batch_size for failure in failures)}
     least = smallest_allowed(measurements)
@@ -303,8 +302,11 @@ def _first(measurements: Measurements) -> TrialRequest | None:
 def _below(measurements: Measurements, bad: int) -> int:
     """A size that should fit where this one failed and none ran."""
     prior, target = prior_of(measurements), measurements.target_bytes
-    predicted = None if prior is None or target is None else prior.first_size(target)
-    return predicted if predicted is not None and predicted < bad else max(1, bad // 4)
+    if prior is not None and target is not None:
+        predicted = allowed(measurements, prior.first_size(target))
+        if predicted < bad:
+            return predicted
+    return allowed(measurements, max(1, bad // 4))
 
 
 def _bounded(measurements: Measurements, size: int) -> int:

@@ -80,6 +80,17 @@ class TestSearches:
         record = with_prior(failure_of(1000), capacity=8 * GIB, discovery=discovery_of(1000))
         assert 300 < next_trial(record).batch_size < 700
 
+    @pytest.mark.parametrize("asked", [{}, {"keep_effective_batch": True}, {"multiple_of": 32}])
+    def test_what_was_refused_is_not_asked_for_again(self, asked):
+        """The law may put what fits just below it, and a round size is near."""
+        goal = msgspec.structs.replace(MEMORY, **asked)
+        for hundredths in range(200, 260):
+            capacity = hundredths * GIB // 100
+            refused = with_prior(
+                failure_of(64), capacity=capacity, goal=goal, discovery=discovery_of(64)
+            )
+            assert next_trial(refused).batch_size < 64
+
     def test_the_same_record_gives_the_same_answer_after_it_was_stored(self):
         record = with_prior(trial_of(32, peak=2 * GIB), capacity=16 * GIB)
         stored = msgspec.json.decode(msgspec.json.encode(record), type=type(record))
