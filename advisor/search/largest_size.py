@@ -34,7 +34,7 @@ def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
     if isinstance(wanted, str):
         return wanted
     size = min(wanted, top)
-    if measurements.goal.keep_effective_batch:
+    if measurements.goal.keep_effective_batch and measurements.own_size is not None:
         size = _divisor(measurements, size, last, top)
     else:
         size = measurements.multiples.nearest(size, size) if size > last else size

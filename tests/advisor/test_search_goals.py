@@ -59,6 +59,13 @@ class TestGoals:
         assert result.finished
         assert result.advice.training.effective_after == 16
 
+    @pytest.mark.parametrize("kind", ["knee", "memory"])
+    def test_keep_effective_batch_of_a_script_whose_own_size_nobody_knows(self, kind):
+        discovery = discovery_of(native=16, unavailable={"own_size": "it was not told"})
+        result = Machine(discovery=discovery).search(Goal(kind=kind, keep_effective_batch=True))
+        assert result.finished
+        assert result.size is not None
+
     def test_start(self):
         assert Machine().search(Goal(start=20)).tried[0] == 20
 
