@@ -65,6 +65,14 @@ class TestInput:
         answer = verdict(trial_of(16, 1.0, wait_s=0.5), discovery=discovery)
         assert "3 workers do not keep up" in answer.message
 
+    @pytest.mark.parametrize("iterable", [True, False])
+    def test_workers_may_repeat_a_stream(self, iterable):
+        """Each gives all samples, unless the data set shares them out: an epoch has them twice."""
+        discovery = discovery_of(loader=loader_of(iterable=iterable))
+        answer = verdict(trial_of(16, 1.0, wait_s=0.5), discovery=discovery)
+        assert "num_workers=4" in answer.remedy
+        assert ("get_worker_info" in answer.remedy) == iterable
+
     def test_it_comes_before_the_others(self):
         assert verdict(*pair(0.0, wait_s=0.05), of=law(1.0, 0.001)).limit == "input"
 
