@@ -248,6 +248,23 @@ class TestFailures:
         assert result.size >= 8
         assert max(result.tried) > 8
 
+    @pytest.mark.parametrize("kind", ["knee", "memory"])
+    @pytest.mark.parametrize(("fits", "found"), [({2}, 2), ((), None)])
+    def test_a_size_that_failed_is_not_tried_again(self, kind, fits, found):
+        """Memory is refused from 3 on, and BatchNorm refuses one sample, or the script others."""
+        small = Failing("exception", lambda request: request.batch_size not in fits)
+        machine = Machine(
+            memory=lambda size: 30 * GIB * size,
+            outcome=lambda request, worker: (
+                small(request, worker) if request.batch_size < 3 else None
+            ),
+            discovery=discovery_of(native=12),
+        )
+        result = machine.search(Goal(kind=kind))
+        assert (result.finished, result.size) == (True, found)
+        tried = [request.batch_size for request in result.requests if request.purpose == "search"]
+        assert len(tried) == len(set(tried))
+
     def test_interrupted_trials_are_no_failures(self):
         trials = numbered(trial_of(1, 0.1, peak=GIB), failure_of(8, "interrupted"))
         assert next_trial(record_of(trials, state="interrupted")).batch_size == 8
