@@ -157,6 +157,12 @@ class TestAskedFor:
         assert all(size % step == 0 for size in result.tried)
         assert result.size % step == 0
 
+    @pytest.mark.parametrize("kind", ["knee", "throughput"])
+    def test_an_epoch_of_few_steps_is_no_reason_to(self, kind):
+        small = Machine(discovery=discovery_of(native=7, num_samples=97))
+        result = small.search(Goal(kind=kind, multiple_of=16))
+        assert (result.size, {size % 16 for size in result.tried}) == (16, {0})
+
     @pytest.mark.parametrize(
         "goal",
         [
