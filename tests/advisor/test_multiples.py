@@ -147,6 +147,22 @@ class TestSearch:
         assert result.size >= 64
 
 
+@pytest.mark.parametrize(
+    ("native", "num_samples", "goal"),
+    [
+        (100, 37, Goal(kind="memory", keep_effective_batch=True)),
+        (64, 10**6, Goal(kind="memory", max_batch=64)),
+    ],
+)
+def test_the_search_for_memory_tries_no_size_twice(native, num_samples, goal):
+    """The divisor below the bound is odd; of one sample memory would hold no more."""
+    script = machine(even, native=native, num_samples=num_samples)
+    script.memory = lambda size: 79 * GIB + 10**8 * size if goal.max_batch else GIB
+    result = script.search(goal)
+    assert result.finished
+    assert len(result.tried) == len(set(result.tried))
+
+
 class TestAskedFor:
     @pytest.mark.parametrize("kind", ["knee", "throughput", "memory"])
     @pytest.mark.parametrize("step", [3, 4, 6, 16])
