@@ -15,10 +15,11 @@ FEW_WORKERS = 4
 """Data workers that are suggested where there are at least as many cores."""
 
 REPEATED = (
-    "; more than one only where the data set shares out its stream (torch.utils.data."
-    "get_worker_info()): else each worker gives all of it"
+    " (several only where the data set shares out its stream by torch.utils.data.get_worker_info():"
+    " else each worker gives all of it)"
 )
 """What to know of the workers of a stream before there are more."""
+
 LEAST_REST = 0.01
 """Share of a step that is taken to do something else than wait for its loader."""
 
@@ -192,7 +193,8 @@ def _input(workers: Workers) -> str:
         why = f"training and loading share {cores}"
     if spare <= number:
         return f"{cheaper}: {why}, so that more workers add little"
-    more = f"num_workers={min(spare, max(enough or 0, FEW_WORKERS))}"
+    wanted = min(spare, max(enough or 0, FEW_WORKERS))
+    more, repeated = f"num_workers={wanted}", repeated if wanted > 1 else ""
     if enough is None and number >= FEW_WORKERS:
         more = "more workers (num_workers)"
     more += f" ({cores}), {pinned}persistent_workers=True"
