@@ -127,7 +127,7 @@ def _after_rejections(measurements: Measurements, size: int, best: int) -> int:
     known = sorted(
         {
             best,
-            *(candidate for candidate in measurements.best_timed if measurements.usable(candidate)),
+            *filter(measurements.eligible, measurements.best_timed),
         }
     )
     while size < best:

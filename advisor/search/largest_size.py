@@ -25,12 +25,11 @@ def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
     sizes = measurements.sizes_that_ran
     top = largest_allowed(measurements)
     target = seen.target_bytes
-    last = max(
-        (candidate for candidate in sizes if seen.peaks.get(candidate, 0) <= target), default=0
-    )
+    fitting = [size for size in sizes if seen.peaks.get(size, 0) <= target]
+    last = max((size for size in fitting if size <= top), default=0)
     if last >= top:
         return "the largest allowed size fits"
-    wanted = next_fit(seen)
+    wanted = next_fit(seen) if last == max(fitting, default=0) else top
     if isinstance(wanted, str):
         return wanted
     size = min(wanted, top)
