@@ -40,7 +40,7 @@ from .standby import Reserve
 MOVED = 0.01
 """Share by which the memory of a GPU must have changed to be written down anew."""
 
-BATCH_CAPS = (8, 1)
+BATCH_CAPS = (8, 2, 1)
 """Sizes with which discovery is tried again when the script's own does not fit."""
 
 SLOW_START_S = 30.0
@@ -392,7 +392,7 @@ def safe_cap(record: RunRecord) -> int | None:
     refused = [trial.batch_size for trial in failed if trial.outcome == "out_of_memory"]
     if own is None or not refused or min(refused) > own:
         return None
-    return min(measurements.sizes_that_ran, default=1)
+    return min(measurements.sizes_that_ran, default=next_cap(min(refused)))
 
 
 def next_cap(cap: int | None) -> int | None:

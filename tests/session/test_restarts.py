@@ -1,8 +1,12 @@
 """When a script that is over is started again."""
 
+import pytest
 from batchadvisor.probes.process.endings import WorkerGone
 from batchadvisor.probes.process.messages import Raised
 from batchadvisor.session.workers.restarts import MAX_RESTARTS, Restarts
+from batchadvisor.session.workers.worker_pool import safe_cap
+
+from ..on_paper import discovery_of, failure_of, numbered, record_of, trial_of
 
 
 def raised(*, past):
@@ -27,3 +31,18 @@ def test_a_script_that_ends_by_itself():
         assert restarts.brief
     assert not restarts.why_again(ended, 1)
     assert not Restarts().why_again(WorkerGone("crashed", "SIGSEGV"), 1)
+
+
+@pytest.mark.parametrize(
+    ("trials", "cap"),
+    [
+        ([failure_of(256)], 8),
+        ([failure_of(256), failure_of(8)], 2),
+        ([failure_of(2)], 1),
+        ([failure_of(256), failure_of(64), trial_of(16), trial_of(4)], 4),
+        ([trial_of(256), failure_of(512)], None),
+    ],
+)
+def test_a_new_process_begins_with_batches_that_fit(trials, cap):
+    """One sample would be the surest, and BatchNorm does not take it."""
+    assert safe_cap(record_of(numbered(*trials), discovery=discovery_of(256))) == cap
