@@ -284,13 +284,11 @@ def _first(measurements: Measurements) -> TrialRequest | None:
     wanted = [(start, native_is if start == native else "asked for by --start")]
     if start != native and measurements.own_size is not None:
         wanted.append((native, "the script's own size, to compare with"))
-    if goal.kind == "memory":  # two steps are enough to see the memory
+    if goal.kind == "memory":
         seen |= measurements.sizes_that_ran
     for size, reason in wanted:
         if size not in seen and (bad is None or size < bad):
-            if goal.kind == "memory":
-                return fit_request(size, reason)
-            return timed_request(measurements, size, reason)
+            return _request(measurements, size, reason)
     return None
 
 
@@ -306,14 +304,21 @@ def _after_failures(measurements: Measurements) -> TrialRequest | None:
     last, (native, native_is) = measurements.failed[-1], _native(measurements)
     if not (_is_refusal(last) or native in failed or (refused and native > high)):
         why = f"{native_is}: {last.batch_size} failed otherwise"
-        return timed_request(measurements, native, why)
+        return _request(measurements, native, why)
     prior, target = prior_of(measurements), measurements.target_bytes
     predicted = [] if prior is None or target is None else [prior.first_size(target)]
     for guess in (*predicted, high // 4, (low + high) // 2):
         size = allowed(measurements, max(1, guess))
         if low < size < high:
-            return timed_request(measurements, size, f"below {high}, which failed")
+            return _request(measurements, size, f"below {high}, which failed")
     return None
+
+
+def _request(measurements: Measurements, size: int, reason: str) -> TrialRequest:
+    """A trial of a size; two steps are enough to see the memory."""
+    if measurements.goal.kind == "memory":
+        return fit_request(size, reason)
+    return timed_request(measurements, size, reason)
 
 
 def _is_refusal(trial: Trial) -> bool:

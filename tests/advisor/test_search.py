@@ -265,6 +265,12 @@ class TestFailures:
         tried = [request.batch_size for request in result.requests if request.purpose == "search"]
         assert len(tried) == len(set(tried))
 
+    @pytest.mark.parametrize("outcome", ["out_of_memory", "exception"])
+    def test_no_step_is_timed_where_memory_alone_counts(self, outcome):
+        goal, discovery = Goal(kind="memory", start=4), discovery_of(native=8)
+        request = next_trial(record_of([failure_of(4, outcome)], goal=goal, discovery=discovery))
+        assert request.kind == "fit"
+
     def test_interrupted_trials_are_no_failures(self):
         trials = numbered(trial_of(1, 0.1, peak=GIB), failure_of(8, "interrupted"))
         assert next_trial(record_of(trials, state="interrupted")).batch_size == 8
