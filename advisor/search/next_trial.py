@@ -307,8 +307,9 @@ def _after_failures(measurements: Measurements) -> TrialRequest | None:
         return _request(measurements, native, why)
     prior, target = prior_of(measurements), measurements.target_bytes
     predicted = [] if prior is None or target is None else [prior.first_size(target)]
+    least = min(smallest_allowed(measurements), high - 1)
     for guess in (*predicted, high // 4, (low + high) // 2):
-        size = allowed(measurements, max(1, guess))
+        size = allowed(measurements, max(least, guess))
         if low < size < high:
             return _request(measurements, size, f"below {high}, which failed")
     return None
