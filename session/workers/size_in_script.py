@@ -31,6 +31,16 @@ class SizeInScriptError(RunError):
         self.said = f"{why}: {place.text} sets the size, and the script is started once for each"
 
 
+def refused_without_a_loader(detail: str, options: RunOptions) -> RunError:
+    """The error for a script that ran out of memory, with batches that no loader could cut."""
+    place, remedy = find_size(options.known_script), proposal(options.known_script)
+    what = f"{options.script} ran out of memory before a DataLoader was made ({detail})."
+    if not isinstance(place, SizePlace) or options.loader is not None or options.verb != "run":
+        return RunError(what, remedy)
+    why = "out of memory, and no DataLoader was made whose batches could be smaller"
+    return SizeInScriptError(what, remedy, place, why)
+
+
 def not_by_a_loader(message: CannotSteer, options: RunOptions) -> BatchAdvisorError:
     """The error for a script whose loaders cannot be asked for sizes."""
     script = options.known_script._replace(settings=message.settings, files=message.files)

@@ -31,7 +31,7 @@ from ..recording.record_writer import RecordWriter
 from ..setup.gpu_choice import settled
 from ..setup.options import RunOptions
 from ..setup.target import Target
-from .failures import error_of, refusal_before_the_loop
+from .failures import error_of, fed_by_no_loader, refusal_before_the_loop
 from .gpu_watch import GpuWatch
 from .restarts import Restarts
 from .size_in_script import SizeInScriptError
@@ -346,6 +346,7 @@ class WorkerPool:
         self.end()
         smaller = next_cap(self._batch_cap)
         helps = refusal_before_the_loop(gone, self._batch_cap) is None
+        helps = helps and not fed_by_no_loader(gone, self._options)
         if gone.outcome == "out_of_memory" and smaller is not None and helps:
             self._batch_cap = smaller
             self._display.note(f"out of memory; trying again with batches of {smaller}")
