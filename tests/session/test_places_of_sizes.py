@@ -187,6 +187,18 @@ class TestMemoryRefusedAtTheStart:
             SizeInScriptError,
         )
 
+    def test_a_loader_that_is_made_later_is_no_reason_to_go_back(self):
+        def refuse():
+            raise error_of(over(self.REFUSED), self.BY_ITSELF, Path("log"), None)
+
+        run = object.__new__(Run)
+        run._options, run._display = self.BY_ITSELF, NullDisplay()
+        run.writer = SimpleNamespace(record=replace(record_of(), discovery=None))
+        run.workers = SimpleNamespace(start=refuse, close=lambda: None)
+        run._workers_for = lambda _: SimpleNamespace(start=lambda: None)
+        run.look()
+        assert (run._options.door, run._options.forced) == ("template", True)
+
     def test_what_it_was_refused_is_tried_no_more(self):
         record = record_of(discovery=discovery_of(native=64, door="template"))
         workers = object.__new__(TemplateWorkers)
