@@ -81,9 +81,9 @@ def error_of(
         if known is not None:
             text = message.traceback if isinstance(message, Raised) else ""
             return ScriptError(f"{known.what} ({gone.detail}).", known.remedy, text)
-        if fed_by_no_loader(gone, options):
-            return refused_without_a_loader(gone.detail, options)
-        return _out_of_memory(gone, options, batch_cap)
+        uncut = fed_by_no_loader(gone, options)
+        elsewhere = refused_without_a_loader(gone.detail, options) if uncut else None
+        return elsewhere or _out_of_memory(gone, options, batch_cap)
     fault = _fault_of(gone.detail, "cpu" if _has_no_gpu(options.device) else options.device)
     if fault is not None:
         return fault
@@ -280,6 +280,8 @@ def _out_of_memory(
     )
     if isinstance(message, Raised) and message.num_steps == 0 and batch_cap is None:
         what = f"the script ran out of memory before its first step{had}."
+    elif fed_by_no_loader(gone, options):
+        what = f"the script ran out of memory at its own size{had}."
     else:
         what = f"nothing fits: batch {batch_cap or 1} needs more memory{limit}{had}."
     limited = options.memory_limit_bytes is not None

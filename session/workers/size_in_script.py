@@ -31,14 +31,14 @@ class SizeInScriptError(RunError):
         self.said = f"{why}: {place.text} sets the size, and the script is started once for each"
 
 
-def refused_without_a_loader(detail: str, options: RunOptions) -> RunError:
+def refused_without_a_loader(detail: str, options: RunOptions) -> SizeInScriptError | None:
     """The error for a script that ran out of memory, with batches that no loader could cut."""
-    place, remedy = find_size(options.known_script), proposal(options.known_script)
-    what = f"{options.script} ran out of memory before a DataLoader was made ({detail})."
+    place = find_size(options.known_script)
     if not isinstance(place, SizePlace) or options.loader is not None or options.verb != "run":
-        return RunError(what, remedy)
+        return None
+    what = f"{options.script} ran out of memory before a DataLoader was made ({detail})."
     why = "out of memory, and no DataLoader was made whose batches could be smaller"
-    return SizeInScriptError(what, remedy, place, why)
+    return SizeInScriptError(what, proposal(options.known_script), place, why)
 
 
 def not_by_a_loader(message: CannotSteer, options: RunOptions) -> BatchAdvisorError:

@@ -187,6 +187,14 @@ class TestMemoryRefusedAtTheStart:
             SizeInScriptError,
         )
 
+    @pytest.mark.parametrize(
+        ("num_steps", "says"), [(0, "before its first step"), (3, "at its own size")]
+    )
+    def test_nothing_is_said_of_other_sizes_where_none_can_go_in(self, num_steps, says):
+        message = replace(self.REFUSED, num_steps=num_steps)
+        estimated = replace(self.BY_ITSELF, verb="estimate")
+        assert says in str(error_of(over(message), estimated, Path("log"), None))
+
     def test_a_loader_that_is_made_later_is_no_reason_to_go_back(self):
         def refuse():
             raise error_of(over(self.REFUSED), self.BY_ITSELF, Path("log"), None)
