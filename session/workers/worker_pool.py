@@ -34,7 +34,7 @@ from ..setup.target import Target
 from .failures import error_of, fed_by_no_loader, refusal_before_the_loop
 from .gpu_watch import GpuWatch
 from .restarts import Restarts
-from .size_in_script import SizeInScriptError
+from .size_in_script import SizeInScriptError, of_ranks
 from .standby import Reserve
 
 MOVED = 0.01
@@ -361,10 +361,11 @@ class WorkerPool:
         """
         log = self._writer.store.log_path
         error = error_of(gone, self._options, log, batch_cap)
-        # Through another door nobody steers ranks: they would train in earnest.
-        alone = self._group is None and not self._by_ranks
-        if isinstance(error, SizeInScriptError) and alone:
-            raise error  # the run goes on through it
+        if isinstance(error, SizeInScriptError):
+            if not self._by_ranks:
+                raise error  # the run goes on through it
+            # Nobody would steer ranks that the script starts: they would train in earnest.
+            error = of_ranks(error, self._options)
         self._add_fault(gone, number)
         raise error from gone
 

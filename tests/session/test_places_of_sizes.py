@@ -20,6 +20,7 @@ from batchadvisor.session.workers.template_workers import (
     place_before,
     runs_only_as_written,
 )
+from batchadvisor.session.workers.worker_pool import WorkerPool
 from msgspec.structs import replace
 
 from ..end_to_end.driver import SCRIPTS
@@ -194,6 +195,19 @@ class TestMemoryRefusedAtTheStart:
         message = replace(self.REFUSED, num_steps=num_steps)
         estimated = replace(self.BY_ITSELF, verb="estimate")
         assert says in str(error_of(over(message), estimated, Path("log"), None))
+
+    @pytest.mark.parametrize("by_ranks", [True, False])
+    def test_ranks_that_the_script_starts_would_train_in_earnest(self, by_ranks):
+        pool, faults = object.__new__(WorkerPool), []
+        pool._options, pool._by_ranks, pool._group = self.BY_ITSELF, by_ranks, None
+        pool._writer = SimpleNamespace(
+            store=SimpleNamespace(log_path=Path("log")), add_fault=faults.append
+        )
+        with pytest.raises(RunError) as caught:
+            pool._fail(over(self.REFUSED), 0, None)
+        assert isinstance(caught.value, SizeInScriptError) != by_ranks
+        assert ("--nproc-per-node 2" in caught.value.remedy) == by_ranks
+        assert len(faults) == by_ranks
 
     def test_a_loader_that_is_made_later_is_no_reason_to_go_back(self):
         def refuse():
