@@ -43,6 +43,10 @@ MOVED = 0.01
 BATCH_CAPS = (8, 2, 1)
 """Sizes with which discovery is tried again when the script's own does not fit."""
 
+BEFORE_THE_LOOP = (
+    "memory was refused before the training loop was found, and batches of all loaders were cut to "
+    "{} until then: where an evaluation needed it, its batches have to become smaller as well"
+)
 SLOW_START_S = 30.0
 """A first start that takes longer says so: by then people ask whether anything goes on."""
 DISCOVERY_SILENCE = 10.0
@@ -350,6 +354,7 @@ class WorkerPool:
         if gone.outcome == "out_of_memory" and smaller is not None and helps:
             self._batch_cap = smaller
             self._display.note(f"out of memory; trying again with batches of {smaller}")
+            self._add_fault(gone, worker.order.worker, BEFORE_THE_LOOP.format(smaller))
             return
         self._fail(gone, worker.order.worker, self._batch_cap)
 
@@ -369,9 +374,9 @@ class WorkerPool:
         self._add_fault(gone, number)
         raise error from gone
 
-    def _add_fault(self, gone: WorkerGone, number: int) -> None:
-        log = self._writer.store.log_path.name
-        fault = Fault(outcome=gone.outcome, detail=gone.detail, worker=number, log=log)
+    def _add_fault(self, gone: WorkerGone, number: int, words: str = "") -> None:
+        log, detail = self._writer.store.log_path.name, words or gone.detail
+        fault = Fault(outcome=gone.outcome, detail=detail, worker=number, log=log)
         self._writer.add_fault(fault)
 
     def _on_progress(self, progress: Progress) -> None:

@@ -1,10 +1,15 @@
 """When a script that is over is started again."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 from batchadvisor.probes.process.endings import WorkerGone
 from batchadvisor.probes.process.messages import Raised
+from batchadvisor.reports.terminal.progress import NullDisplay
+from batchadvisor.session.setup.options import RunOptions
 from batchadvisor.session.workers.restarts import MAX_RESTARTS, Restarts
-from batchadvisor.session.workers.worker_pool import safe_cap
+from batchadvisor.session.workers.worker_pool import WorkerPool, safe_cap
 
 from ..on_paper import discovery_of, failure_of, numbered, record_of, trial_of
 
@@ -46,3 +51,18 @@ def test_a_script_that_ends_by_itself():
 def test_a_new_process_begins_with_batches_that_fit(trials, cap):
     """One sample would be the surest, and BatchNorm does not take it."""
     assert safe_cap(record_of(numbered(*trials), discovery=discovery_of(256))) == cap
+
+
+def test_what_did_not_fit_before_the_loop_is_said_beside_an_answer():
+    """The size that is recommended fits, and an evaluation before the first epoch may not."""
+    pool, faults = object.__new__(WorkerPool), []
+    pool._options, pool._batch_cap, pool._display = RunOptions(script="a.py"), None, NullDisplay()
+    pool.end = lambda: None
+    pool._writer = SimpleNamespace(
+        store=SimpleNamespace(log_path=Path("log")), add_fault=faults.append
+    )
+    worker = SimpleNamespace(order=SimpleNamespace(worker=0))
+    pool._smaller_or_raise(worker, WorkerGone("out_of_memory", "no memory"))
+    (fault,) = faults
+    assert (pool._batch_cap, fault.outcome) == (8, "out_of_memory")
+    assert "cut to 8 until then: where an evaluation needed it" in fault.detail
