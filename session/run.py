@@ -296,6 +296,7 @@ class Run:
             explain_memory(self.workers, self.writer, self._display, recorded)
             check_edit(self.workers, self.writer, self._options, last=True)
             self.workers.end()  # its last words belong to the record that is returned
+            self.workers.note_early_refusal()
             self._store.forget_aside()
             writer.change(state="finished", stop_reason=done.reason)
         except KeyboardInterrupt as pressed:

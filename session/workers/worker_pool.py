@@ -85,6 +85,7 @@ class WorkerPool:
         self._display = display
         self._scratch = Scratch()
         self._batch_cap: int | None = None
+        self._refused_early: Fault | None = None
         self._large_fake = self._only_fakes = False
         self.restarts = Restarts()
         self.current: WorkerLike | None = None
@@ -223,6 +224,11 @@ class WorkerPool:
             )
         return self.current
 
+    def note_early_refusal(self) -> None:
+        """Memory refused before the loop is a fault unless the script's own size did not fit."""
+        if self._refused_early is not None and safe_cap(self._writer.record) is None:
+            self._writer.add_fault(self._refused_early)
+
     # inside ----------------------------------------------------------------------------------
 
     def _stand_by(self, first: WorkOrder) -> None:
@@ -354,7 +360,8 @@ class WorkerPool:
         if gone.outcome == "out_of_memory" and smaller is not None and helps:
             self._batch_cap = smaller
             self._display.note(f"out of memory; trying again with batches of {smaller}")
-            self._add_fault(gone, worker.order.worker, BEFORE_THE_LOOP.format(smaller))
+            cut = BEFORE_THE_LOOP.format(smaller)
+            self._refused_early = self._fault(gone, worker.order.worker, cut)
             return
         self._fail(gone, worker.order.worker, self._batch_cap)
 
@@ -374,10 +381,12 @@ class WorkerPool:
         self._add_fault(gone, number)
         raise error from gone
 
-    def _add_fault(self, gone: WorkerGone, number: int, words: str = "") -> None:
-        log, detail = self._writer.store.log_path.name, words or gone.detail
-        fault = Fault(outcome=gone.outcome, detail=detail, worker=number, log=log)
-        self._writer.add_fault(fault)
+    def _add_fault(self, gone: WorkerGone, number: int) -> None:
+        self._writer.add_fault(self._fault(gone, number, gone.detail))
+
+    def _fault(self, gone: WorkerGone, number: int, detail: str) -> Fault:
+        log = self._writer.store.log_path.name
+        return Fault(outcome=gone.outcome, detail=detail, worker=number, log=log)
 
     def _on_progress(self, progress: Progress) -> None:
         if self.watch is not None:

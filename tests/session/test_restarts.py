@@ -53,16 +53,22 @@ def test_a_new_process_begins_with_batches_that_fit(trials, cap):
     assert safe_cap(record_of(numbered(*trials), discovery=discovery_of(256))) == cap
 
 
-def test_what_did_not_fit_before_the_loop_is_said_beside_an_answer():
+@pytest.mark.parametrize(
+    ("trials", "num_said"),
+    [([trial_of(32, 100.0)], 1), ([failure_of(32), trial_of(16, 60.0)], 0)],
+)
+def test_what_did_not_fit_before_the_loop_is_said_beside_an_answer(trials, num_said):
     """The size that is recommended fits, and an evaluation before the first epoch may not."""
     pool, faults = object.__new__(WorkerPool), []
     pool._options, pool._batch_cap, pool._display = RunOptions(script="a.py"), None, NullDisplay()
     pool.end = lambda: None
     pool._writer = SimpleNamespace(
-        store=SimpleNamespace(log_path=Path("log")), add_fault=faults.append
+        record=record_of(numbered(*trials), discovery=discovery_of(32)),
+        store=SimpleNamespace(log_path=Path("log")),
+        add_fault=faults.append,
     )
     worker = SimpleNamespace(order=SimpleNamespace(worker=0))
     pool._smaller_or_raise(worker, WorkerGone("out_of_memory", "no memory"))
-    (fault,) = faults
-    assert (pool._batch_cap, fault.outcome) == (8, "out_of_memory")
-    assert "cut to 8 until then: where an evaluation needed it" in fault.detail
+    pool.note_early_refusal()
+    assert (pool._batch_cap, len(faults)) == (8, num_said)
+    assert all("cut to 8 until then: where an evaluation" in fault.detail for fault in faults)
