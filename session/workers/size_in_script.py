@@ -32,7 +32,7 @@ class SizeInScriptError(RunError):
 
 
 def of_ranks(error: SizeInScriptError, options: RunOptions) -> RunError:
-    """The same error where the script starts its ranks itself: nobody would steer those."""
+    """What the error is where the script starts its ranks itself: nobody would steer those."""
     start = command(
         options.script, options.arguments, module=options.module, options=("--nproc-per-node", "2")
     )
