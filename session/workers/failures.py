@@ -279,7 +279,7 @@ def _out_of_memory(
         else " than there is"
     )
     if isinstance(message, Raised) and message.num_steps == 0 and batch_cap is None:
-        what = f"the script ran out of memory before its first step{had}."
+        what = f"nothing fits as the script is: its memory was over before its first step{had}."
     elif fed_by_no_loader(gone, options):
         what = f"the script ran out of memory at its own size{had}."
     else:
