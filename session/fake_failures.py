@@ -6,6 +6,7 @@ from ..probes.process.endings import WorkerGone
 from ..probes.process.messages import Raised
 
 COMPILED_NOT_FAKED = "the model is compiled, and steps on fake tensors run it as it is written"
+NO_LOADER = "only batches of a DataLoader can be made of tensors without contents"
 UNKNOWN_SHAPES = ("DataDependentOutputException", "DynamicOutputShapeException")
 """Exceptions of torch where the shape of a result depends on values."""
 

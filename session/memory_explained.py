@@ -22,7 +22,7 @@ from ..records import (
     WhyExplained,
 )
 from .display import Display
-from .fake_failures import COMPILED_NOT_FAKED, why_not_faked
+from .fake_failures import COMPILED_NOT_FAKED, NO_LOADER, why_not_faked
 from .recording.record_writer import RecordWriter
 from .recording.store import MEMORY_PAGE
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from .workers.worker_pool import WorkerPool
 
 MAX_EXPLAIN_S, MIN_S = 20.0, 2.0
-"""It takes at most so long, and is not begun where less is left of the budget."""
+"""The steps take at most so long, and are not begun where less is left of the budget."""
 START_FACTOR = 1.5
 """A process that is started for it may take so much longer than the first."""
 SNAPSHOT = "snapshot.pickle"
 REFUSED_FILES = "refused-*.pickle"
 """Files that a process on CUDA writes as memory is refused."""
 NO_TIME_TO_EXPLAIN = "the budget was spent before a step on fake tensors could be made"
+TOO_SLOW = f"steps on fake tensors took more than {MAX_EXPLAIN_S:g} s"
 PROCESS_ENDED = "the script's process had ended by then"
-NO_LOADER = "only batches of a DataLoader can be made of tensors without contents"
 RANKS_NOT_FAKED = "a script that runs as several ranks makes no steps on fake tensors"
 SCATTERED = "a batch that DataParallel cuts over several GPUs makes no steps on fake tensors"
 
@@ -162,7 +162,7 @@ def _explained(
     if discovery.compiled:
         return (), COMPILED_NOT_FAKED
     left_s = end_s(record.goal.budget_s) - writer.search_s
-    until_s = time.monotonic() + min(MAX_EXPLAIN_S, left_s)
+    over_s = time.monotonic() + left_s
     if left_s < MIN_S:
         return (), NO_TIME_TO_EXPLAIN
     if workers.current is None:
@@ -172,7 +172,7 @@ def _explained(
         if left_s < MIN_S + START_FACTOR * discovery.setup_s:
             return (), NO_TIME_TO_EXPLAIN
         try:
-            workers.until_s = until_s
+            workers.until_s = over_s
             workers.start()
         except TimeOver:
             return (), NO_TIME_TO_EXPLAIN
@@ -181,6 +181,7 @@ def _explained(
     worker = workers.current
     if worker is None or not worker.takes(RunFake):
         return (), RANKS_NOT_FAKED
+    until_s = min(over_s, time.monotonic() + MAX_EXPLAIN_S)
     on_gpu = record.device is not None and record.device.kind == "cuda"
     explained: list[ExplainedSize] = []
     reason = ""
@@ -192,7 +193,7 @@ def _explained(
                 result = worker.ask(order, until_s)
                 trial, reason = result.trial, result.reason
             except TimeOver:
-                reason = NO_TIME_TO_EXPLAIN
+                reason = TOO_SLOW if until_s < over_s else NO_TIME_TO_EXPLAIN
             except WorkerGone as gone:
                 reason = why_not_faked(gone)
         explained.append(

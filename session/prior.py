@@ -21,7 +21,7 @@ from ..probes.process.worker_listener import TimeOver
 from ..records import FakeTrial, MemoryPrior, RunRecord, Variant
 from ..units import format_seconds
 from .display import Display
-from .fake_failures import COMPILED_NOT_FAKED, why_not_faked
+from .fake_failures import COMPILED_NOT_FAKED, NO_LOADER, why_not_faked
 from .recording.record_writer import RecordWriter
 from .workers.worker_pool import WorkerPool
 
@@ -59,6 +59,8 @@ def is_wanted(record: RunRecord) -> bool:
 def _why_not(workers: WorkerPool, record: RunRecord) -> str:
     """Says why no such steps are made, before one was tried; else empty."""
     assert record.discovery is not None
+    if not record.discovery.traits.steers_loader:
+        return NO_LOADER
     if record.discovery.axis != "samples":
         return "sizes are a budget, and steps on fake tensors have so many samples"
     if record.discovery.compiled:

@@ -208,24 +208,21 @@ class Run:
         before = place_before(self.writer.record, self._options)
         try:
             if before is not None:
-                self._start_through(before, f"{before.text} sets the sizes", forced=True)
+                self._start_through(before, f"{before.text} sets the sizes")
             else:
                 self.workers.start()
         except SizeInScriptError as known:
             self._start_through(known.place, known.said)
 
-    def _start_through(
-        self, place: SizePlace, said: str, *, forced: bool = False, until_s: float | None = None
-    ) -> None:
-        """From here on the script is started once for each size.
+    def _start_through(self, place: SizePlace, said: str, *, until_s: float | None = None) -> None:
+        """From here on the script is started once for each size, whatever could be steered.
 
         Args:
-            forced: although a loader could be steered.
             until_s: `time.monotonic()` at which the first process ends; `None` waits.
         """
         self.workers.close()
         self._display.note(said)
-        self._options = self._options.through(place, forced=forced)
+        self._options = self._options.through(place, forced=True)
         self.workers = self._workers_for(self._options)
         self.workers.until_s = until_s
         self.workers.start()
@@ -261,7 +258,7 @@ class Run:
         self._store.set_aside(before.trials)
         try:
             until_s = time.monotonic() + self._left_s()
-            self._start_through(known.place, known.said, forced=True, until_s=until_s)
+            self._start_through(known.place, known.said, until_s=until_s)
         except TimeOver as over:
             what = "the time was over before the script came to its training loop again."
             raise RunError(what, "Continue with --resume and a larger --budget.") from over
@@ -299,6 +296,7 @@ class Run:
             explain_memory(self.workers, self.writer, self._display, recorded)
             check_edit(self.workers, self.writer, self._options, last=True)
             self.workers.end()  # its last words belong to the record that is returned
+            self.workers.note_early_refusal()
             self._store.forget_aside()
             writer.change(state="finished", stop_reason=done.reason)
         except KeyboardInterrupt as pressed:

@@ -124,12 +124,7 @@ def rounds_of(series: Sequence[Trial], size: int) -> int:
 
 def _after_rejections(measurements: Measurements, size: int, best: int) -> int:
     """Moves from the knee towards the fastest size while the confirmation rejects it."""
-    known = sorted(
-        {
-            best,
-            *(candidate for candidate in measurements.best_timed if measurements.usable(candidate)),
-        }
-    )
+    known = sorted({best, *filter(measurements.eligible, measurements.best_timed)})
     while size < best:
         if not is_below(measurements, size, best, 1 - measurements.goal.tolerance):
             return size

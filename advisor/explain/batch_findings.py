@@ -63,12 +63,15 @@ def far_from_own(measurements: Measurements, batch_size: int) -> list[Finding]:
         return []
     bound = "--sizes up to" if goal.sizes else "--max-batch"
     kept = "" if goal.sizes else "; --keep-effective-batch changes nothing of the training"
+    discovery = measurements.record.discovery
+    units = "samples" if discovery is None else discovery.axis
+    measured = "throughput" if batch_size in measurements.best_timed else "memory"
     return [
         Finding(
             rule="training.far",
             severity="warning",
-            message=f"an optimizer step sees x{factor:.3g} the samples of the script's own: the "
-            "throughput was measured, and whether the model trains as well with so few steps was "
+            message=f"an optimizer step sees x{factor:.3g} the {units} of the script's own: the "
+            f"{measured} was measured, and whether the model trains as well with so few steps was "
             "not",
             evidence=(Evidence(metric="effective batch", value=round(factor, 1), threshold=FAR),),
             remedy=f"keep to {bound} {FAR * own} until a larger one has trained as well{kept}.",

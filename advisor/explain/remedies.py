@@ -14,6 +14,12 @@ GRAPH_KERNELS = 2.0
 FEW_WORKERS = 4
 """Data workers that are suggested where there are at least as many cores."""
 
+REPEATED = (
+    " (several only where the data set shares out its stream by torch.utils.data.get_worker_info():"
+    " else each worker gives all of it)"
+)
+"""What to know of the workers of a stream before there are more."""
+
 LEAST_REST = 0.01
 """Share of a step that is taken to do something else than wait for its loader."""
 
@@ -25,12 +31,14 @@ class Workers(NamedTuple):
         number: of the DataLoader; `None` where it is not known, as the cores.
         beside_training: they share the cores with a CPU that trains.
         wait: share of the step that waits for them, 0..1; `None` where it is not known.
+        stream: they read an iterable data set.
     """
 
     number: int | None = None
     num_cores: int | None = None
     beside_training: bool = False
     wait: float | None = None
+    stream: bool = False
 
     @property
     def enough(self) -> int | None:
@@ -171,11 +179,12 @@ def _input(workers: Workers) -> str:
     Where these do not load as fast as the step would run, the samples have to become cheaper too.
     """
     cheaper, number, enough = "cheaper or cached preprocessing", workers.number or 0, workers.enough
+    repeated = REPEATED if workers.stream else ""
     if workers.num_cores is None:
         few = workers.number == 0
         more = f"workers (num_workers={max(FEW_WORKERS, enough or 0)} or more)"
         more = more if few else "more workers (num_workers)"
-        return f"{more}, pin_memory=True, persistent_workers=True, {cheaper}"
+        return f"{more}, pin_memory=True, persistent_workers=True, {cheaper}{repeated}"
     cores = f"{workers.num_cores} cores" if workers.num_cores > 1 else "1 core"
     spare, pinned = workers.num_cores, "pin_memory=True, "
     why = f"the host has {cores}"
@@ -184,13 +193,14 @@ def _input(workers: Workers) -> str:
         why = f"training and loading share {cores}"
     if spare <= number:
         return f"{cheaper}: {why}, so that more workers add little"
-    more = f"num_workers={min(spare, max(enough or 0, FEW_WORKERS))}"
+    wanted = min(spare, max(enough or 0, FEW_WORKERS))
+    more, repeated = f"num_workers={wanted}", repeated if wanted > 1 else ""
     if enough is None and number >= FEW_WORKERS:
         more = "more workers (num_workers)"
     more += f" ({cores}), {pinned}persistent_workers=True"
     if enough is not None and enough > spare:
-        return f"{more}, and {cheaper}: such workers alone do not keep up"
-    return f"{more}, or {cheaper}"
+        return f"{more}, and {cheaper}: such workers alone do not keep up{repeated}"
+    return f"{more}, or {cheaper}{repeated}"
 
 
 def _direction(profile: Profile | None) -> str:

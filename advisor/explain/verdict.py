@@ -46,12 +46,14 @@ def verdict_at(measurements: Measurements, batch_size: int, law: TimeLaw | None)
             remedy=disturbances.remedy(measurements),
         )
     wait = None if trial.input_wait_s is None else input_share(trial)
+    discovery = measurements.record.discovery
     verdict = verdict_of(
         _profile(measurements, batch_size, trial),
         wait=wait,
         scaling=scaling_at(measurements, batch_size, law),
         num_workers=measurements.script.num_workers,
         num_cores=_cores(measurements),
+        stream=discovery is not None and discovery.primary.iterable,
         gpu=not on_cpu,
     )
     distribution = measurements.record.distribution
@@ -78,6 +80,7 @@ def verdict_of(
     scaling: Scaling | None = None,
     num_workers: int | None = None,
     num_cores: int | None = None,
+    stream: bool = False,
     gpu: bool = False,
 ) -> Verdict:
     """Finds what limits a step.
@@ -88,12 +91,13 @@ def verdict_of(
         scaling: what other sizes say.
         num_workers: of the DataLoader.
         num_cores: of the host, that workers may run on.
+        stream: the DataLoader reads an iterable data set.
         gpu: the step is known to run on one, whether or not the trace shows it.
     """
     alone = scaling is None
     scaling = scaling or Scaling()
     seen = profile is not None and (profile.unrecorded != "" or profile.busy_pct is not None)
-    workers = Workers(num_workers, num_cores, beside_training=not (gpu or seen))
+    workers = Workers(num_workers, num_cores, beside_training=not (gpu or seen), stream=stream)
     if profile is not None and profile.unrecorded:
         return _with_scaling(unrecorded(profile, wait, scaling, workers), None, scaling)
     losses = losses_of(profile, wait)

@@ -10,13 +10,16 @@ from .caching_allocator import MIB, SMALL_BYTES, rounded
 from .expandable_segments import ExpandableAllocator
 
 _IN_TEXT = re.compile(r"max_split_size_mb\s*:\s*(\d+)")
-_ENDLESS = 1 << 50
+_UNSET = 1 << 50
+"""From here on a limit is torch's way to say that there is none."""
+_ENDLESS = 1 << 80
+"""Bytes of a device for whatever blocks a file may name."""
 
 
 def limit_of(settings: Mapping[str, str]) -> int | None:
     """Bytes of `max_split_size_mb` in the settings of a snapshot; `None` where it is not set."""
     size = settings.get("max_split_size", "")
-    if size.isdecimal() and 0 < int(size) < _ENDLESS:
+    if size.isdecimal() and 0 < int(size) < _UNSET:
         return int(size)
     found = _IN_TEXT.search(" ".join(value for key, value in settings.items() if "CONF" in key))
     return int(found[1]) * MIB if found else None

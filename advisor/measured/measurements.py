@@ -227,13 +227,17 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         return num_samples is None or size <= num_samples
 
     def usable(self, size: int) -> bool:
-        """Whether a size that ran may be recommended."""
+        """Whether a size that ran can be trained with."""
         return not self.ruled_out(size) and self.can_be_delivered(size)
+
+    def eligible(self, size: int) -> bool:
+        """Whether a size that ran may be recommended: one run may go on under a smaller bound."""
+        return self.usable(size) and size <= (self.goal.max_batch or size)
 
     @cached_property
     def usable_sizes(self) -> frozenset[int]:
-        """The sizes that ran, stayed below the target, and did not fail a confirmation."""
-        return frozenset(size for size in self.sizes_that_ran if self.usable(size))
+        """The sizes that ran and may be recommended."""
+        return frozenset(filter(self.eligible, self.sizes_that_ran))
 
     def discovery_at(self, size: int) -> Discovery | None:
         """What the script trains with at a size: with the accumulation that keeps its effective
@@ -314,7 +318,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         are refused by then or turn out to take too much memory.
         """
         trials = compared(self.searched_trials, self.searched_speeds)
-        return {size: trial for size, trial in trials.items() if self.usable(size)}
+        return {size: trial for size, trial in trials.items() if self.eligible(size)}
 
     @cached_property
     def searched_trials(self) -> tuple[Trial, ...]:

@@ -56,7 +56,8 @@ def largest_allowed(measurements: Measurements) -> int:
 
 @once
 def bound_by_steps(measurements: Measurements) -> int | None:
-    """The size that leaves MIN_STEPS_AN_EPOCH optimizer steps, never below the script's own.
+    """The size that leaves MIN_STEPS_AN_EPOCH optimizer steps, never below the script's own and the
+    least multiple that is asked for.
 
     Tiny models get faster up to the whole data set in one batch, which is no training. The bound
     does not hold where the largest size is asked for, `--max-batch` names one, or the effective
@@ -78,7 +79,7 @@ def bound_by_steps(measurements: Measurements) -> int | None:
     seen = [trial.micro_batches for trial in trials if trial.ran and trial.kind == "timed"]
     fewest = min([script.micro_batches, *filter(None, seen)])
     most = steps // (MIN_STEPS_AN_EPOCH * fewest)
-    return max(most, own)
+    return max(most, own, goal.multiple_of)
 
 
 @once

@@ -25,16 +25,15 @@ def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
     sizes = measurements.sizes_that_ran
     top = largest_allowed(measurements)
     target = seen.target_bytes
-    last = max(
-        (candidate for candidate in sizes if seen.peaks.get(candidate, 0) <= target), default=0
-    )
+    fitting = [size for size in sizes if seen.peaks.get(size, 0) <= target]
+    last = max((size for size in fitting if size <= top), default=0)
     if last >= top:
         return "the largest allowed size fits"
-    wanted = next_fit(seen)
+    wanted = next_fit(seen) if last == max(fitting, default=0) else top
     if isinstance(wanted, str):
         return wanted
     size = min(wanted, top)
-    if measurements.goal.keep_effective_batch:
+    if measurements.goal.keep_effective_batch and measurements.own_size is not None:
         size = _divisor(measurements, size, last, top)
     else:
         size = measurements.multiples.nearest(size, size) if size > last else size
@@ -42,7 +41,8 @@ def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
             size = measurements.multiples.nearest(last + 1, top, up=True)
         if size % measurements.goal.multiple_of:
             return "no smaller size is a multiple of what --multiple-of asks for"
-    if size in sizes or 0 < size <= last or (seen.refused is not None and size >= seen.refused):
+    known = sizes | {failure.batch_size for failure in measurements.failed}
+    if size in known or 0 < size <= last or (seen.refused is not None and size >= seen.refused):
         return "the largest size is bracketed"
     request = fit_request(size, "does it fit?")
     # Fits are not timed, so what the next one will take is a guess; what was spent is not.
@@ -58,15 +58,16 @@ def seen_so_far(measurements: Measurements) -> Seen | None:
     if not sizes or target is None or device is None:
         return None
     memory = measurements.trusted_memory
-    searches = [trial for trial in measurements.record.trials if trial.purpose == "search"]
+    searches = [trial for trial in measurements.failed if trial.purpose == "search"]
+    refused = measurements.smallest_bad
     cpu = device.kind == "cpu"
     return Seen(
         peaks={size: reading.peak_bytes for size, reading in memory.items()},
         unread=frozenset(sizes - memory.keys()),
-        refused=measurements.smallest_bad,
+        refused=refused,
         target_bytes=target,
         uncertainty=(CPU_UNCERTAINTY, 0) if cpu else (0.0, SEGMENT_BYTES),
-        num_refusals=sum(trial.outcome == "out_of_memory" for trial in searches),
+        num_refusals=sum(refused is not None and t.batch_size >= refused for t in searches),
         prior=prior_of(measurements),
     )
 

@@ -131,9 +131,9 @@ def _too_much(measurements: Measurements, window: _Window) -> bool:
         for trial in trials
         if trial.inputs is not None and trial.inputs.census is not None
     ]
-    device = measurements.record.device
-    if isinstance(law, str) or device is None or not longest:
+    device, discovery = measurements.record.device, measurements.record.discovery
+    if isinstance(law, str) or device is None or discovery is None or not longest:
         return False
-    by_budget = measurements.script.longest > 1
+    by_budget = discovery.axis != "samples"
     peak = worst_peak(law, window.size, max(longest), by_budget=by_budget)
     return peak > device.capacity_bytes

@@ -154,9 +154,6 @@ def _must_stop(measurements: Measurements) -> str | None:
         return f"batch {bad[-1].batch_size} asks for more than any size could have"
     if bad and bad[-1].outcome == "script_ended":
         return f"{bad[-1].detail}: too few for another window"
-    least = min((one.batch_size for one in bad if one.outcome == "out_of_memory"), default=None)
-    if not measurements.ran and least is not None and least <= measurements.goal.multiple_of:
-        return f"nothing fits: batch {least} failed"
     smallest = min(measurements.sizes_that_ran, default=None)
     others = [
         failure
@@ -175,6 +172,11 @@ def _must_stop(measurements: Measurements) -> str | None:
     unexplained = [failure for failure in others if _is_unexplained(measurements, failure)]
     if others and (own_failed or len(unexplained) >= MAX_OTHER_FAILURES):
         return f"batch {others[-1].batch_size} failed: {others[-1].detail}"
+    if bad and not measurements.ran and _after_failures(measurements) is None:
+        least = min(filter(_is_refusal, bad), key=lambda trial: trial.batch_size, default=None)
+        if least is not None:
+            return f"nothing fits: batch {least.batch_size} failed"
+        return f"batch {bad[-1].batch_size} failed: {bad[-1].detail}"
     return None
 
 
@@ -263,19 +265,11 @@ def _listed(measurements: Measurements) -> TrialRequest | str:
 
 def _first(measurements: Measurements) -> TrialRequest | None:
     """The sizes that every search begins with, smallest first."""
-    goal, first = measurements.goal, measurements.script.first_size
-    assert first is not None
-    native = _bounded(measurements, first)
-    native_is = "the script's own size" if measurements.own_size is not None else "a first size"
+    if measurements.failed and not measurements.ran:
+        return _after_failures(measurements)
+    goal, failures = measurements.goal, measurements.failed
+    native, native_is = _native(measurements)
     start = _bounded(measurements, goal.start) if goal.start else native
-    failures = measurements.failed
-    bad = min((failure.batch_size for failure in failures), default=None)
-    if bad is not None and not measurements.ran:
-        if failures[-1].outcome != "out_of_memory" and bad != native:
-            why = f"{native_is}: {bad} failed otherwise"
-            return timed_request(measurements, native, why)
-        smaller = allowed(measurements, _below(measurements, bad))
-        return timed_request(measurements, smaller, f"below {bad}, which failed")
     timed = {trial.batch_size for trial in measurements.searched_trials}
     seen = {*timed, *(failure.batch_size for failure in failures)}
     least = smallest_allowed(measurements)
@@ -290,21 +284,54 @@ def _first(measurements: Measurements) -> TrialRequest | None:
     wanted = [(start, native_is if start == native else "asked for by --start")]
     if start != native and measurements.own_size is not None:
         wanted.append((native, "the script's own size, to compare with"))
-    if goal.kind == "memory":  # two steps are enough to see the memory
+    if goal.kind == "memory":
         seen |= measurements.sizes_that_ran
     for size, reason in wanted:
         if size not in seen and (bad is None or size < bad):
-            if goal.kind == "memory":
-                return fit_request(size, reason)
-            return timed_request(measurements, size, reason)
+            return _request(measurements, size, reason)
     return None
 
 
-def _below(measurements: Measurements, bad: int) -> int:
-    """A size that should fit where this one failed and none ran."""
+def _after_failures(measurements: Measurements) -> TrialRequest | None:
+    """The next size where none ran, between those that failed; `None` where none is left.
+
+    Memory that was refused bounds it from above, another failure at a smaller size from below.
+    """
+    failed = {trial.batch_size for trial in measurements.failed}
+    refused = {trial.batch_size for trial in measurements.failed if _is_refusal(trial)}
+    high = min(refused or failed)
+    low = max((size for size in failed if size < high), default=0)
+    last, (native, native_is) = measurements.failed[-1], _native(measurements)
+    if not (_is_refusal(last) or native in failed or (refused and native > high)):
+        why = f"{native_is}: {last.batch_size} failed otherwise"
+        return _request(measurements, native, why)
     prior, target = prior_of(measurements), measurements.target_bytes
-    predicted = None if prior is None or target is None else prior.first_size(target)
-    return predicted if predicted is not None and predicted < bad else max(1, bad // 4)
+    predicted = [] if prior is None or target is None else [prior.first_size(target)]
+    least = min(smallest_allowed(measurements), high - 1)
+    for guess in (*predicted, high // 4, (low + high) // 2):
+        size = allowed(measurements, max(least, guess))
+        if low < size < high:
+            return _request(measurements, size, f"below {high}, which failed")
+    return None
+
+
+def _request(measurements: Measurements, size: int, reason: str) -> TrialRequest:
+    """A trial of a size; two steps are enough to see the memory."""
+    if measurements.goal.kind == "memory":
+        return fit_request(size, reason)
+    return timed_request(measurements, size, reason)
+
+
+def _is_refusal(trial: Trial) -> bool:
+    return trial.outcome == "out_of_memory"
+
+
+def _native(measurements: Measurements) -> tuple[int, str]:
+    """The size of the first process within bounds, and what it is."""
+    first = measurements.script.first_size
+    assert first is not None
+    known = measurements.own_size is not None
+    return _bounded(measurements, first), "the script's own size" if known else "a first size"
 
 
 def _bounded(measurements: Measurements, size: int) -> int:

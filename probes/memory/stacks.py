@@ -59,7 +59,7 @@ def stack_of(frames: Iterable[tuple[str, int, str]], category: str = "") -> Stac
         frames: file, line and function of each, the innermost first, as torch records them.
         category: what the snapshot itself says, from a profile; only known words count.
     """
-    listed = list(frames)
+    listed = [(name.replace("\\", "/"), number, function) for name, number, function in frames]
     own = CATEGORIES.get(category)
     if not listed:
         return NO_STACK if own is None else Stack("", "", own, known=False)
@@ -93,7 +93,7 @@ def is_library(name: str) -> bool:
 
 def short_place(name: str) -> str:
     """A file in its folder: names of files alone repeat."""
-    return "/".join(PurePosixPath(name.replace("\\", "/")).parts[-2:])
+    return "/".join(PurePosixPath(name).parts[-2:])
 
 
 def _category(frames: Iterable[tuple[str, int, str]]) -> MemoryCategory:

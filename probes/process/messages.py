@@ -187,6 +187,7 @@ class Raised(Message, frozen=True, kw_only=True):
             cut, or parameters without contents.
         largest_tensor: shape of the largest tensor that the frames of the exception held.
         aside: the loader whose batch was worked on, if not one that is steered.
+        without_loader: no DataLoader was made by then, and no Keras was there to feed it.
     """
 
     kind: str
@@ -200,6 +201,7 @@ class Raised(Message, frozen=True, kw_only=True):
     is_altered: bool = False
     largest_tensor: tuple[int, ...] = ()
     aside: str = ""
+    without_loader: bool = False
 
 
 class Ended(Message, frozen=True, kw_only=True):

@@ -283,6 +283,7 @@ def _raised(
         is_altered=watch.gave_batches or (large_fake and _has_fake_parameters()),
         largest_tensor=() if refused else largest_tensor(error),
         aside="" if watch.aside is None else watch.aside.called(),
+        without_loader=not watch.num_loaders and "keras" not in sys.modules,
     )
 
 

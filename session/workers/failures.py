@@ -17,6 +17,7 @@ from ...advisor.explain.known_failures import (
     next_step,
 )
 from ...advisor.measured.measurements import Measurements
+from ...advisor.measured.thresholds import BUDGET_SPENT
 from ...advisor.tails import tails
 from ...errors import BatchAdvisorError, RunError, ScriptError, UsageError
 from ...probes.devices import host
@@ -39,7 +40,7 @@ from ...records import (
 from ...reports.words.wording import plural
 from ...units import format_bytes
 from ..setup.options import RunOptions
-from .size_in_script import not_by_a_loader
+from .size_in_script import not_by_a_loader, refused_without_a_loader
 
 NO_STEPS = "loader.no-steps"
 """The case of an epoch without a step."""
@@ -80,7 +81,9 @@ def error_of(
         if known is not None:
             text = message.traceback if isinstance(message, Raised) else ""
             return ScriptError(f"{known.what} ({gone.detail}).", known.remedy, text)
-        return _out_of_memory(gone, options, batch_cap)
+        uncut = fed_by_no_loader(gone, options)
+        elsewhere = refused_without_a_loader(gone.detail, options) if uncut else None
+        return elsewhere or _out_of_memory(gone, options, batch_cap)
     fault = _fault_of(gone.detail, "cpu" if _has_no_gpu(options.device) else options.device)
     if fault is not None:
         return fault
@@ -131,6 +134,13 @@ def error_of(
         f"{script}: {gone.detail}, before the training loop was reached.",
         f"See its output in {log}.",
     )
+
+
+def fed_by_no_loader(gone: WorkerGone, options: RunOptions) -> bool:
+    """Whether no batch of the script's could have been cut."""
+    message = gone.message
+    uncut = isinstance(message, Raised) and message.without_loader
+    return uncut and options.traits.steers_loader
 
 
 def refusal_before_the_loop(gone: WorkerGone, batch_cap: int | None) -> KnownFailure | None:
@@ -195,10 +205,13 @@ def nothing_fits(record: RunRecord, script_traceback: str, log: Path) -> BatchAd
     smallest = min(bad, key=lambda trial: trial.batch_size)
     limit = record.device.capacity_bytes if record.device is not None else 0
     if smallest.outcome == "out_of_memory":
-        what = f"nothing fits: batch {smallest.batch_size} needs more than {format_bytes(limit)}."
+        needs = f"batch {smallest.batch_size} needs more than {format_bytes(limit)}."
+        if record.stop_reason == BUDGET_SPENT:
+            what = f"the time was over before a size ran: {needs}"
+            return UsageError(what, "Continue with --resume and a larger --budget.")
         limited = record.device is not None and record.device.limit_bytes is not None
         remedy = remedies.no_size_fits(record.goal, smallest.batch_size, limited=limited)
-        return UsageError(what, remedy)
+        return UsageError(f"nothing fits: {needs}", remedy)
     last = bad[-1]
     known = failure_of(last, record.device, smaller_ran=False)
     if known is not None:
@@ -266,7 +279,9 @@ def _out_of_memory(
         else " than there is"
     )
     if isinstance(message, Raised) and message.num_steps == 0 and batch_cap is None:
-        what = f"the script ran out of memory before its first step{had}."
+        what = f"nothing fits as the script is: its memory was over before its first step{had}."
+    elif fed_by_no_loader(gone, options):
+        what = f"the script ran out of memory at its own size{had}."
     else:
         what = f"nothing fits: batch {batch_cap or 1} needs more memory{limit}{had}."
     limited = options.memory_limit_bytes is not None

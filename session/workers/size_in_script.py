@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...errors import BatchAdvisorError, RunError, UsageError
 from ...probes.process.messages import CannotSteer
 from ...probes.source.named_size import SizePlace, find_size
-from ...probes.source.placeholder import computed_text, proposal
+from ...probes.source.placeholder import command, computed_text, proposal
 from ..setup.options import RunOptions
 
 _PARTS = "A loader that draws parts of it for each step would bring one."
@@ -29,6 +29,28 @@ class SizeInScriptError(RunError):
         super().__init__(what, remedy)
         self.place = place
         self.said = f"{why}: {place.text} sets the size, and the script is started once for each"
+
+
+def of_ranks(error: SizeInScriptError, options: RunOptions) -> RunError:
+    """What the error is where the script starts its ranks itself: nobody would steer those."""
+    start = command(
+        options.script, options.arguments, module=options.module, options=("--nproc-per-node", "2")
+    )
+    return RunError(
+        error.what,
+        "Ranks that a script starts itself are steered through a DataLoader alone: let them fetch "
+        f"their batches from one, or let the script be started as one of them: {start}",
+    )
+
+
+def refused_without_a_loader(detail: str, options: RunOptions) -> SizeInScriptError | None:
+    """The error for a script that ran out of memory, with batches that no loader could cut."""
+    place = find_size(options.known_script)
+    if not isinstance(place, SizePlace) or options.loader is not None or options.verb != "run":
+        return None
+    what = f"{options.script} ran out of memory before a DataLoader was made ({detail})."
+    why = "out of memory, and no DataLoader was made whose batches could be smaller"
+    return SizeInScriptError(what, proposal(options.known_script), place, why)
 
 
 def not_by_a_loader(message: CannotSteer, options: RunOptions) -> BatchAdvisorError:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ...advisor.measured.following import NotFollowed, grows, share_of, shows
+from ...advisor.search.requests import fit_request
 from ...errors import BatchAdvisorError, RunError, UsageError
 from ...probes.distributed.ranks import SELF_STARTED
 from ...probes.process.endings import WorkerGone
@@ -18,9 +19,10 @@ from ...probes.source.placeholder import filled, proposal, source_of, without_pl
 from ...records import Discovery, RunRecord, Trial, TrialRequest
 from ..setup.options import RunOptions
 from .arrival import vain_error
+from .failures import failed_trial
 from .look import look
 from .size_in_script import SizeInScriptError
-from .worker_pool import WorkerPool
+from .worker_pool import WorkerPool, safe_cap
 
 FIRST_SIZE = 8
 """Where neither the options nor the script's text say one."""
@@ -67,17 +69,25 @@ class TemplateWorkers(WorkerPool):
             BatchAdvisorError: the loop was not found.
         """
         size = first_size(self._options)
+        size = min(size, safe_cap(self._writer.record) or size)
+        refused: list[Trial] = []
         while True:
+            started_s = time.monotonic()
             try:
                 worker = self._start_at(size)
-                self._settle_sizes(size)
-                return worker
+                break
             except WorkerGone as gone:
                 if gone.outcome != "out_of_memory" or size == 1:
                     self._raise(gone, size)
+                refused.append(self._refused(size, gone, started_s))
                 smaller = max(1, size // SHRINK)
                 self._display.note(f"batch {size} ran out of memory; trying {smaller}")
                 size = smaller
+        self._settle_sizes(size)
+        for trial in refused:
+            ordinal = len(self._writer.record.trials)
+            self._writer.add_trial(msgspec.structs.replace(trial, ordinal=ordinal))
+        return worker
 
     def ready_for(self, request: TrialRequest) -> WorkerLike:
         """A process of the script at the size of the request.
@@ -95,6 +105,16 @@ class TemplateWorkers(WorkerPool):
         return self.current is not None and super().may_restart(gone)
 
     # inside ----------------------------------------------------------------------------------
+
+    def _refused(self, size: int, gone: WorkerGone, started_s: float) -> Trial:
+        """What a process showed of its size that had no memory for its first steps."""
+        return failed_trial(
+            fit_request(size, "the first process"),
+            gone,
+            ordinal=0,
+            worker=self._writer.record.num_workers_started - 1,
+            elapsed_s=time.monotonic() - started_s,
+        )
 
     def _start_at(self, size: int) -> WorkerLike:
         self.end()

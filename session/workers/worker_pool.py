@@ -31,18 +31,22 @@ from ..recording.record_writer import RecordWriter
 from ..setup.gpu_choice import settled
 from ..setup.options import RunOptions
 from ..setup.target import Target
-from .failures import error_of, refusal_before_the_loop
+from .failures import error_of, fed_by_no_loader, refusal_before_the_loop
 from .gpu_watch import GpuWatch
 from .restarts import Restarts
-from .size_in_script import SizeInScriptError
+from .size_in_script import SizeInScriptError, of_ranks
 from .standby import Reserve
 
 MOVED = 0.01
 """Share by which the memory of a GPU must have changed to be written down anew."""
 
-BATCH_CAPS = (8, 1)
+BATCH_CAPS = (8, 2, 1)
 """Sizes with which discovery is tried again when the script's own does not fit."""
 
+BEFORE_THE_LOOP = (
+    "memory was refused before the training loop was found, and batches of all loaders were cut to "
+    "{} until then: where an evaluation needed it, its batches have to become smaller as well"
+)
 SLOW_START_S = 30.0
 """A first start that takes longer says so: by then people ask whether anything goes on."""
 DISCOVERY_SILENCE = 10.0
@@ -81,6 +85,7 @@ class WorkerPool:
         self._display = display
         self._scratch = Scratch()
         self._batch_cap: int | None = None
+        self._refused_early: Fault | None = None
         self._large_fake = self._only_fakes = False
         self.restarts = Restarts()
         self.current: WorkerLike | None = None
@@ -219,6 +224,11 @@ class WorkerPool:
             )
         return self.current
 
+    def note_early_refusal(self) -> None:
+        """Memory refused before the loop is a fault unless the script's own size did not fit."""
+        if self._refused_early is not None and safe_cap(self._writer.record) is None:
+            self._writer.add_fault(self._refused_early)
+
     # inside ----------------------------------------------------------------------------------
 
     def _stand_by(self, first: WorkOrder) -> None:
@@ -346,9 +356,12 @@ class WorkerPool:
         self.end()
         smaller = next_cap(self._batch_cap)
         helps = refusal_before_the_loop(gone, self._batch_cap) is None
+        helps = helps and not fed_by_no_loader(gone, self._options)
         if gone.outcome == "out_of_memory" and smaller is not None and helps:
             self._batch_cap = smaller
             self._display.note(f"out of memory; trying again with batches of {smaller}")
+            cut = BEFORE_THE_LOOP.format(smaller)
+            self._refused_early = self._fault(gone, worker.order.worker, cut)
             return
         self._fail(gone, worker.order.worker, self._batch_cap)
 
@@ -360,17 +373,20 @@ class WorkerPool:
         """
         log = self._writer.store.log_path
         error = error_of(gone, self._options, log, batch_cap)
-        # Through another door nobody steers ranks: they would train in earnest.
-        alone = self._group is None and not self._by_ranks
-        if isinstance(error, SizeInScriptError) and alone:
-            raise error  # the run goes on through it
+        if isinstance(error, SizeInScriptError):
+            if not self._by_ranks:
+                raise error  # the run goes on through it
+            # Nobody would steer ranks that the script starts: they would train in earnest.
+            error = of_ranks(error, self._options)
         self._add_fault(gone, number)
         raise error from gone
 
     def _add_fault(self, gone: WorkerGone, number: int) -> None:
+        self._writer.add_fault(self._fault(gone, number, gone.detail))
+
+    def _fault(self, gone: WorkerGone, number: int, detail: str) -> Fault:
         log = self._writer.store.log_path.name
-        fault = Fault(outcome=gone.outcome, detail=gone.detail, worker=number, log=log)
-        self._writer.add_fault(fault)
+        return Fault(outcome=gone.outcome, detail=detail, worker=number, log=log)
 
     def _on_progress(self, progress: Progress) -> None:
         if self.watch is not None:
@@ -392,7 +408,7 @@ def safe_cap(record: RunRecord) -> int | None:
     refused = [trial.batch_size for trial in failed if trial.outcome == "out_of_memory"]
     if own is None or not refused or min(refused) > own:
         return None
-    return min(measurements.sizes_that_ran, default=1)
+    return min(measurements.sizes_that_ran, default=next_cap(min(refused)))
 
 
 def next_cap(cap: int | None) -> int | None:

@@ -88,7 +88,6 @@ class Machine:
 
     def search(self, goal=None, stop_after=MAX_TRIALS):
         """Runs the whole search and asks for advice."""
-        rng = random.Random(self.seed)
         record = record_of(
             goal=goal,
             capacity=self.capacity,
@@ -100,10 +99,15 @@ class Machine:
         )
         device = msgspec.structs.replace(record.device, kind=self.kind)
         record = msgspec.structs.replace(record, device=device)
-        worker, alive = 0, True
+        return self.goes_on(record, stop_after)
+
+    def goes_on(self, record, stop_after=MAX_TRIALS):
+        """Runs what is left of a search, in a process of its own."""
+        rng = random.Random(self.seed)
+        worker, alive = max((1 + trial.worker for trial in record.trials), default=0), True
         requests = []
         stop = None
-        while len(record.trials) < stop_after:
+        while len(requests) < stop_after:
             step = next_trial(record)
             if isinstance(step, Done):
                 stop = step

@@ -281,6 +281,17 @@ SAID = [
         "memory.retries_above",
         "batch 384 is slower than batch 256 (4,000 against 7,000 samples per second)",
     ),
+    (far(44), "training.far", "x44 the samples of the script's own: the throughput was measured"),
+    (
+        at(
+            trial_of(64 * 44),
+            size=64 * 44,
+            loader=loader_of(axis="tokens"),
+            goal=Goal(kind="memory"),
+        ),
+        "training.far",
+        "x44 the tokens of the script's own: the memory was measured",
+    ),
     (timed(half_width=0.6), "noise", "lie between 40 ms and 160 ms"),
     (timed(memory=held(60, 40)), "memory.scattered", "20.00 GiB lies between"),
     (starting(2.0), "workers.start", "2 s (measured once), and the steps of an epoch at batch 64"),

@@ -9,9 +9,10 @@ from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.measured.length_law import MAX_LENGTH_RESIDUAL, Point, fit_lengths
 from batchadvisor.advisor.measured.length_risk import MAX_CHANCE, risk_of
 from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.search.next_trial import next_trial
 from batchadvisor.records import ChosenBatch, Goal, InputSize, LengthCensus, Tokens
 
-from ..on_paper import GIB, record_of, trial_of
+from ..on_paper import GIB, discovery_of, loader_of, numbered, record_of, trial_of
 from .machine import Machine
 
 MIB = 2**20
@@ -74,6 +75,15 @@ USUAL = 256
 """The longest sample of a usual window."""
 
 
+def inputs_of(name, num, length):
+    """What a window saw whose batches have so many samples, the longest so long."""
+    inputs = InputSize(num_batches=4, smallest=length / 4, largest=length)
+    if not name:
+        return inputs
+    chosen = ChosenBatch(length=name, num_samples=num, longest=length, total=num * length)
+    return msgspec.structs.replace(inputs, chosen=chosen, census=CENSUS)
+
+
 @dataclass
 class Lengths(Machine):
     """A machine whose batches are as long as the request says; else as usual ones are."""
@@ -88,13 +98,7 @@ class Lengths(Machine):
         if not trial.ran:
             return trial
         num = request.batch_size
-        chosen = ChosenBatch(
-            length=request.length, num_samples=num, longest=length, total=num * length
-        )
-        inputs = InputSize(num_batches=4, smallest=length / 4, largest=length)
-        if request.length:
-            inputs = msgspec.structs.replace(inputs, chosen=chosen, census=CENSUS)
-        return msgspec.structs.replace(trial, inputs=inputs)
+        return msgspec.structs.replace(trial, inputs=inputs_of(request.length, num, length))
 
 
 def searched(capacity, square=40.0, budget_s=600):
@@ -153,6 +157,26 @@ class TestSearch:
         assert result.num_refused == 0
         assert result.size == 4
         assert result.advice.memory_risk.at(8).chance > 0.99
+
+    def test_a_budget_of_tokens_has_fewer_of_the_longest(self):
+        """Lengths that no list declares leave the longest sample out of the loader's facts."""
+        own = 8 * LONG
+        loader = loader_of(batch_size=own, axis="tokens", parameter="max_tokens")
+        windows = [(own, SHORT), (own, MEDIAN), (2 * own, MEDIAN)]
+        names = {SHORT: "shortest", MEDIAN: "median"}
+        trials = [trial_of(own, 0.1, peak=GIB, inputs=inputs_of("", own // USUAL, USUAL))]
+        for size, length in windows:
+            inputs = inputs_of(names[length], size // length, length)
+            memory = peak(size // length, length)
+            trials.append(trial_of(size, peak=memory, purpose="lengths", inputs=inputs))
+        record = record_of(
+            numbered(*trials),
+            capacity=3 * GIB,
+            goal=Goal(budget_s=600),
+            discovery=discovery_of(own, loader=loader),
+        )
+        request = next_trial(record)
+        assert (request.length, request.batch_size) == ("longest", own)
 
     def test_packed_samples_make_no_batch_of_the_longest(self):
         record = searched(int(peak(8, LONG) * 0.8)).record

@@ -17,6 +17,7 @@ from batchadvisor.advisor.search.prior_plan import MAX_FAKE_SIZES, next_fake_siz
 from batchadvisor.records import Goal, MemoryPrior
 
 from ..on_paper import GIB, discovery_of, failure_of, numbered, record_of, trial_of
+from .machine import Machine
 from .memory_laws import MARGIN, MemoryLaws
 from .random_machines import laws_hold
 
@@ -76,9 +77,33 @@ class TestSearches:
             if result.size is not None:
                 assert laws.memory(result.size) <= (1 - MARGIN) * laws.capacity
 
+    @pytest.mark.parametrize("outcome", ["no_step", "hung", "wrong_size", "crashed"])
+    def test_it_knows_nothing_of_another_failure(self, outcome):
+        """Just below each size that failed the law puts the next that would fit."""
+        result = Machine(
+            memory=straight,
+            prior=PRIOR,
+            discovery=discovery_of(128, num_samples=10**6),
+            outcome=lambda request, _: outcome if request.batch_size > 1000 else None,
+        ).search(MEMORY)
+        assert result.finished
+        assert len(result.tried) <= 10
+        assert result.size > 500
+
     def test_below_a_refusal_it_knows_where(self):
         record = with_prior(failure_of(1000), capacity=8 * GIB, discovery=discovery_of(1000))
         assert 300 < next_trial(record).batch_size < 700
+
+    @pytest.mark.parametrize("asked", [{}, {"keep_effective_batch": True}, {"multiple_of": 32}])
+    def test_what_was_refused_is_not_asked_for_again(self, asked):
+        """The law may put what fits just below it, and a round size is near."""
+        goal = msgspec.structs.replace(MEMORY, **asked)
+        for hundredths in range(200, 260):
+            capacity = hundredths * GIB // 100
+            refused = with_prior(
+                failure_of(64), capacity=capacity, goal=goal, discovery=discovery_of(64)
+            )
+            assert next_trial(refused).batch_size < 64
 
     def test_the_same_record_gives_the_same_answer_after_it_was_stored(self):
         record = with_prior(trial_of(32, peak=2 * GIB), capacity=16 * GIB)

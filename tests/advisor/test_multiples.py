@@ -147,6 +147,22 @@ class TestSearch:
         assert result.size >= 64
 
 
+@pytest.mark.parametrize(
+    ("native", "num_samples", "goal"),
+    [
+        (100, 37, Goal(kind="memory", keep_effective_batch=True)),
+        (64, 10**6, Goal(kind="memory", max_batch=64)),
+    ],
+)
+def test_the_search_for_memory_tries_no_size_twice(native, num_samples, goal):
+    """The divisor below the bound is odd; of one sample memory would hold no more."""
+    script = machine(even, native=native, num_samples=num_samples)
+    script.memory = lambda size: 79 * GIB + 10**8 * size if goal.max_batch else GIB
+    result = script.search(goal)
+    assert result.finished
+    assert len(result.tried) == len(set(result.tried))
+
+
 class TestAskedFor:
     @pytest.mark.parametrize("kind", ["knee", "throughput", "memory"])
     @pytest.mark.parametrize("step", [3, 4, 6, 16])
@@ -156,6 +172,12 @@ class TestAskedFor:
         assert result.tried
         assert all(size % step == 0 for size in result.tried)
         assert result.size % step == 0
+
+    @pytest.mark.parametrize("kind", ["knee", "throughput"])
+    def test_an_epoch_of_few_steps_is_no_reason_to(self, kind):
+        small = Machine(discovery=discovery_of(native=7, num_samples=97))
+        result = small.search(Goal(kind=kind, multiple_of=16))
+        assert (result.size, {size % 16 for size in result.tried}) == (16, {0})
 
     @pytest.mark.parametrize(
         "goal",

@@ -7,7 +7,7 @@ from batchadvisor.advisor.measured.thresholds import BUDGET_SPENT
 from batchadvisor.advisor.search.cost import Budget
 from batchadvisor.advisor.search.knee_search import next_size
 from batchadvisor.advisor.search.next_trial import next_trial
-from batchadvisor.records import Goal
+from batchadvisor.records import Goal, MemoryPrior, NormLayers
 
 from ..on_paper import GIB, discovery_of, failure_of, numbered, record_of, trial_of
 from .machine import Machine
@@ -247,6 +247,36 @@ class TestFailures:
         result = Machine(outcome=below).search()
         assert result.size >= 8
         assert max(result.tried) > 8
+
+    @pytest.mark.parametrize("kind", ["knee", "memory"])
+    @pytest.mark.parametrize(("fits", "found"), [({2}, 2), ((), None)])
+    def test_a_size_that_failed_is_not_tried_again(self, kind, fits, found):
+        """Memory is refused from 3 on, and BatchNorm refuses one sample, or the script others."""
+        small = Failing("exception", lambda request: request.batch_size not in fits)
+        machine = Machine(
+            memory=lambda size: 30 * GIB * size,
+            outcome=lambda request, worker: (
+                small(request, worker) if request.batch_size < 3 else None
+            ),
+            discovery=discovery_of(native=12),
+        )
+        result = machine.search(Goal(kind=kind))
+        assert (result.finished, result.size) == (True, found)
+        tried = [request.batch_size for request in result.requests if request.purpose == "search"]
+        assert len(tried) == len(set(tried))
+
+    @pytest.mark.parametrize(("refused", "size"), [(8, 2), (2, 1)])
+    def test_one_sample_comes_last_where_batch_norm_may_not_take_it(self, refused, size):
+        discovery = discovery_of(native=8, norm_layers=NormLayers(batch_norm=2))
+        record = record_of(numbered(failure_of(8), failure_of(refused)), discovery=discovery)
+        prior = MemoryPrior(peaks={number: 40 * GIB * number for number in (1, 2, 4)})
+        assert next_trial(msgspec.structs.replace(record, prior=prior)).batch_size == size
+
+    @pytest.mark.parametrize("outcome", ["out_of_memory", "exception"])
+    def test_no_step_is_timed_where_memory_alone_counts(self, outcome):
+        goal, discovery = Goal(kind="memory", start=4), discovery_of(native=8)
+        request = next_trial(record_of([failure_of(4, outcome)], goal=goal, discovery=discovery))
+        assert request.kind == "fit"
 
     def test_interrupted_trials_are_no_failures(self):
         trials = numbered(trial_of(1, 0.1, peak=GIB), failure_of(8, "interrupted"))

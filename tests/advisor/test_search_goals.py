@@ -1,5 +1,6 @@
 """The search under what a goal and a script ask for: sizes, bounds, the largest size, texts."""
 
+import msgspec
 import pytest
 from batchadvisor.advisor.search.next_trial import expected, next_trial
 from batchadvisor.records import Goal, NormLayers
@@ -58,6 +59,26 @@ class TestGoals:
         assert [size for size in asked_for(result) if 16 % size or size > top] == []
         assert result.finished
         assert result.advice.training.effective_after == 16
+
+    @pytest.mark.parametrize("kind", ["knee", "memory"])
+    def test_keep_effective_batch_of_a_script_whose_own_size_nobody_knows(self, kind):
+        discovery = discovery_of(native=16, unavailable={"own_size": "it was not told"})
+        result = Machine(discovery=discovery).search(Goal(kind=kind, keep_effective_batch=True))
+        assert result.finished
+        assert result.size is not None
+
+    @pytest.mark.parametrize("native", [8, 64])
+    @pytest.mark.parametrize("kind", ["knee", "throughput", "memory"])
+    def test_a_run_that_goes_on_under_a_smaller_bound(self, kind, native):
+        machine = Machine(discovery=discovery_of(native=native))
+        before = machine.search(Goal(kind=kind))
+        assert before.size > 24
+        goal = Goal(kind=kind, max_batch=24, budget_s=1200)
+        after = machine.goes_on(msgspec.structs.replace(before.record, goal=goal))
+        assert after.finished
+        assert max(asked_for(after)) == 24
+        # 24 is slower than 64, which the script has already.
+        assert after.size == (24 if native == 8 or kind == "memory" else 64)
 
     def test_start(self):
         assert Machine().search(Goal(start=20)).tried[0] == 20

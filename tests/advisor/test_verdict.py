@@ -65,6 +65,20 @@ class TestInput:
         answer = verdict(trial_of(16, 1.0, wait_s=0.5), discovery=discovery)
         assert "3 workers do not keep up" in answer.message
 
+    @pytest.mark.parametrize("iterable", [True, False])
+    def test_workers_may_repeat_a_stream(self, iterable):
+        """Each gives all samples, unless the data set shares them out: an epoch has them twice."""
+        discovery = discovery_of(loader=loader_of(iterable=iterable))
+        answer = verdict(trial_of(16, 1.0, wait_s=0.5), discovery=discovery)
+        assert "num_workers=4" in answer.remedy
+        first = answer.remedy.partition("; ")[0]  # all that the answer on one screen has
+        assert ("get_worker_info" in first) == iterable
+
+    def test_one_worker_repeats_nothing(self):
+        answer = verdict_of(None, wait=0.5, num_workers=0, num_cores=2, stream=True)
+        assert answer.remedy.startswith("num_workers=1 (2 cores)")
+        assert "get_worker_info" not in answer.remedy
+
     def test_it_comes_before_the_others(self):
         assert verdict(*pair(0.0, wait_s=0.05), of=law(1.0, 0.001)).limit == "input"
 

@@ -72,6 +72,10 @@ class TestSplitLimit:
     def test_nothing_is_said_where_it_costs_nothing(self, tmp_path, sizes, settings):
         assert analysed(tmp_path, segment(sizes), **settings).cuts == ()
 
+    def test_a_block_that_no_device_has(self, tmp_path):
+        """The file says so, and the numbers do not contradict each other."""
+        assert analysed(tmp_path, segment([-137 * MIB, 1 << 52]), **SIZE).devices[0].split_limit
+
     @pytest.mark.parametrize("kind", [CachingAllocator, ExpandableAllocator])
     def test_the_rules_of_torch(self, kind):
         """A block at the limit serves requests of nearly its size alone."""

@@ -43,6 +43,11 @@ class TestLine:
         stack = stack_of([torch, library, MINE])
         assert (stack.line, stack.function, stack.library) == ("job/train.py:41", "main", False)
 
+    def test_names_of_windows(self):
+        torch = (r"C:\env\Lib\site-packages\torch\nn\modules\linear.py", 9, "forward")
+        stack = stack_of([torch, (r"C:\job\train.py", 41, "main")])
+        assert (stack.line, stack.category) == ("job/train.py:41", "forward")
+
     def test_a_library_alone_is_named_as_one(self):
         stack = stack_of([(SITE + "transformers/modeling.py", 7, "forward")])
         assert (stack.line, stack.library) == ("transformers/modeling.py:7", True)

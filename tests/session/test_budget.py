@@ -1,5 +1,6 @@
 """What counts against a budget: of the first start a part, then everything; what costs none."""
 
+import time
 from types import SimpleNamespace
 
 import msgspec
@@ -9,6 +10,11 @@ from batchadvisor.advisor.search.cost import end_s
 from batchadvisor.probes.process.worker_listener import TimeOver
 from batchadvisor.records import Goal
 from batchadvisor.reports.terminal.progress import NullDisplay
+from batchadvisor.session.memory_explained import (
+    NO_TIME_TO_EXPLAIN,
+    TOO_SLOW,
+    explain_memory,
+)
 from batchadvisor.session.prior import predict_memory
 from batchadvisor.session.recording import record_writer
 from batchadvisor.session.recording.record_writer import RecordWriter
@@ -16,7 +22,7 @@ from batchadvisor.session.recording.store import RunStore
 from batchadvisor.session.run import Run, plan_of
 from batchadvisor.session.setup.options import RunOptions
 
-from ..on_paper import discovery_of, loader_of, record_of, trial_of
+from ..on_paper import GIB, discovery_of, failure_of, loader_of, record_of, trial_of
 
 
 @pytest.mark.parametrize(("start_s", "counted_s"), [(0.0, 0.0), (4.0, 4.0), (99.0, 10.0)])
@@ -88,3 +94,51 @@ def test_memory_is_not_predicted_by_another_start_where_sizes_are_budgets():
     predict_memory(SimpleNamespace(current=None), writer, SimpleNamespace(note=said.append))
     assert "budget" in written["prior"].reason
     assert written["prior"].reason in said[0]
+
+
+@pytest.mark.parametrize("door", ["keras", "live", "template", "workload"])
+def test_memory_is_not_predicted_by_another_start_without_batches_of_a_loader(door):
+    record = record_of([], discovery=discovery_of(door=door), goal=Goal(kind="memory"))
+    written, asked = {}, []
+    worker = SimpleNamespace(takes=lambda _: door != "live", ask=asked.append)
+    workers = SimpleNamespace(current=worker, end=lambda: asked.append("end"))
+    writer = SimpleNamespace(record=record, change=written.update)
+    predict_memory(workers, writer, NullDisplay())
+    assert "batches of a DataLoader" in written["prior"].reason
+    assert asked == []
+
+
+class TestWhereMemoryGoes:
+    def explained(self, setup_s, worker=None):
+        """The reason, and until when a process had time to start."""
+        record = record_of(
+            (trial_of(8, 0.1, peak=GIB), failure_of(16)),
+            goal=Goal(budget_s=600.0),
+            discovery=discovery_of(setup_s=setup_s),
+        )
+        workers = SimpleNamespace(current=worker, until_s=None, end=lambda: None)
+
+        def start():
+            workers.current = SimpleNamespace(takes=lambda _: True, ask=over)
+
+        def over(*_):
+            raise TimeOver
+
+        workers.start = start
+        written = {}
+        writer = SimpleNamespace(record=record, search_s=100.0, change=written.update)
+        writer.store = SimpleNamespace(folder=self.folder)
+        explain_memory(workers, writer, NullDisplay())
+        return written["explained"].reason, workers.until_s
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path):
+        self.folder = tmp_path
+
+    def test_a_slow_start_has_the_time_that_is_left(self):
+        reason, until_s = self.explained(setup_s=60.0)
+        assert until_s - time.monotonic() > 60.0
+        assert reason == TOO_SLOW
+
+    def test_a_budget_that_is_spent_is_said_to_be_so(self):
+        assert self.explained(setup_s=500.0) == (NO_TIME_TO_EXPLAIN, None)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from batchadvisor.advisor.measured.thresholds import BUDGET_SPENT
 from batchadvisor.errors import RunError
 from batchadvisor.probes.devices.device_faults import device_fault
 from batchadvisor.probes.nvml.gpus import devices
@@ -16,7 +17,7 @@ from batchadvisor.session.setup.options import RunOptions
 from batchadvisor.session.workers import failures
 from batchadvisor.session.workers.failures import error_of, nothing_fits
 
-from ..on_paper import discovery_of, loader_of, record_of, trial_of
+from ..on_paper import discovery_of, failure_of, loader_of, record_of, trial_of
 
 LOG = Path("out/script.log")
 ALONE = "If the script also fails without batchadvisor, fix it first."
@@ -151,6 +152,13 @@ def test_a_script_that_gives_up_is_not_told_to_train_longer():
     assert "train longer" not in words
     assert str(LOG) in words
     assert "train longer" in nothing_ran(bad_trial(16, ended(num_steps=12, num_fetches=12)))
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_smaller_sizes_that_there_was_no_time_for_may_fit(over):
+    words = nothing_ran(failure_of(64), stop_reason=BUDGET_SPENT if over else "it is over")
+    assert ("nothing fits" in words) != over
+    assert ("--resume and a larger --budget" in words) == over
 
 
 def test_a_script_that_asks_for_input():

@@ -1,18 +1,26 @@
 """When a run leaves the loader for the place of the size, and how it finds that again."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from batchadvisor.errors import RunError, UsageError
+from batchadvisor.probes.process.endings import over
+from batchadvisor.probes.process.messages import Raised
+from batchadvisor.probes.source.named_size import find_size
 from batchadvisor.records import BatchSizeSource, Distribution, Goal, SourceLine
 from batchadvisor.reports.terminal.progress import NullDisplay
 from batchadvisor.session.run import Run
 from batchadvisor.session.setup.options import RunOptions
+from batchadvisor.session.workers.failures import error_of
+from batchadvisor.session.workers.size_in_script import SizeInScriptError
 from batchadvisor.session.workers.template_workers import (
+    TemplateWorkers,
     only_as_written,
     place_before,
     runs_only_as_written,
 )
+from batchadvisor.session.workers.worker_pool import WorkerPool
 from msgspec.structs import replace
 
 from ..end_to_end.driver import SCRIPTS
@@ -160,3 +168,83 @@ def test_without_time_to_start_again_a_resumed_run_does(tmp_path, monkeypatch):
     ran = [trial for trial in record.trials if trial.ran]
     assert ran[0].batch_size == 16
     assert all(trial.arrived_batch_size == trial.batch_size for trial in ran)
+
+
+class TestMemoryRefusedAtTheStart:
+    """A script that makes its batches itself, at a size that does not fit."""
+
+    REFUSED = Raised(
+        kind="RuntimeError", text="can't allocate", traceback="", out_of_memory=True,
+        without_loader=True,
+    )  # fmt: skip
+    BY_ITSELF = RunOptions(script=str(SCRIPTS / "no_loader.py"), device="cpu")
+
+    def test_no_loader_could_give_smaller_batches(self):
+        found = error_of(over(self.REFUSED), self.BY_ITSELF, Path("log"), None)
+        assert isinstance(found, SizeInScriptError)
+        assert "no DataLoader was made" in found.said
+        assert not isinstance(
+            error_of(over(replace(self.REFUSED, without_loader=False)), self.BY_ITSELF, Path(), 1),
+            SizeInScriptError,
+        )
+
+    @pytest.mark.parametrize(
+        ("num_steps", "says"), [(0, "before its first step"), (3, "at its own size")]
+    )
+    def test_nothing_is_said_of_other_sizes_where_none_can_go_in(self, num_steps, says):
+        message = replace(self.REFUSED, num_steps=num_steps)
+        estimated = replace(self.BY_ITSELF, verb="estimate")
+        assert says in str(error_of(over(message), estimated, Path("log"), None))
+
+    @pytest.mark.parametrize("by_ranks", [True, False])
+    def test_ranks_that_the_script_starts_would_train_in_earnest(self, by_ranks):
+        pool, faults = object.__new__(WorkerPool), []
+        pool._options, pool._by_ranks, pool._group = self.BY_ITSELF, by_ranks, None
+        pool._writer = SimpleNamespace(
+            store=SimpleNamespace(log_path=Path("log")), add_fault=faults.append
+        )
+        with pytest.raises(RunError) as caught:
+            pool._fail(over(self.REFUSED), 0, None)
+        assert isinstance(caught.value, SizeInScriptError) != by_ranks
+        assert ("--nproc-per-node 2" in caught.value.remedy) == by_ranks
+        assert len(faults) == by_ranks
+
+    def test_a_loader_that_is_made_later_is_no_reason_to_go_back(self):
+        def refuse():
+            raise error_of(over(self.REFUSED), self.BY_ITSELF, Path("log"), None)
+
+        run = object.__new__(Run)
+        run._options, run._display = self.BY_ITSELF, NullDisplay()
+        run.writer = SimpleNamespace(record=replace(record_of(), discovery=None))
+        run.workers = SimpleNamespace(start=refuse, close=lambda: None)
+        run._workers_for = lambda _: SimpleNamespace(start=lambda: None)
+        run.look()
+        assert (run._options.door, run._options.forced) == ("template", True)
+
+    def test_what_it_was_refused_is_tried_no_more(self):
+        record = record_of(discovery=discovery_of(native=64, door="template"))
+        workers = object.__new__(TemplateWorkers)
+        workers._options = self.BY_ITSELF.through(find_size(self.BY_ITSELF.known_script))
+        workers._display = NullDisplay()
+        kept, started = [], []
+
+        def add(trial):
+            kept.append(trial)
+            workers._writer.record = replace(record, trials=tuple(kept))
+
+        def start_at(size):
+            started.append(size)
+            if size > 10:
+                raise over(self.REFUSED)
+            return "the process"
+
+        workers._writer = SimpleNamespace(record=record, add_trial=add)
+        workers._start_at, workers._settle_sizes = start_at, lambda _: None
+        assert workers.start() == "the process"
+        assert [(trial.batch_size, trial.outcome) for trial in kept] == [
+            (size, "out_of_memory") for size in started[:-1]
+        ]
+        assert [trial.ordinal for trial in kept] == list(range(len(kept)))
+        started.clear()
+        workers.start()  # as a run does that is resumed
+        assert max(started) <= 10
