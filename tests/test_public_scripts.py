@@ -272,7 +272,7 @@ class TestRunning:
         self, scripts, clones, tmp_path, monkeypatch
     ):
         folder, script = clones
-        monkeypatch.setattr(scripts, "scripts", lambda: {"made": script})
+        monkeypatch.setattr(scripts, "scripts", lambda _device: {"made": script})
         words = ["public_scripts.py", "--clones", str(folder), "--budget", "4s"]
         words += ["--results", str(tmp_path / "out")]
         monkeypatch.setattr(sys, "argv", words)
