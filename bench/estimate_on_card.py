@@ -30,7 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from common import HERE, RESULTS, Results, header, say, scratch_folder, table
+from common import HERE, RESULTS, Results, environment, header, say, scratch_folder, table
 
 SCRIPT = HERE / "on_a_card" / "training.py"
 STEPS = 3
@@ -258,7 +258,6 @@ def judged(row: dict[str, Any]) -> dict[str, Any] | None:
         "low_ran": low <= ran,
         "off": 0.0 if ran <= middle < refused else off,
         "width": (high - low) / middle,
-        "retries": max(one["retries"] for one in told if one["ran"]),
     }
 
 
@@ -275,9 +274,8 @@ def report(data: dict[str, Any]) -> str:
                          str(why).splitlines()[-1][:60] if why else ""))  # fmt: skip
             continue
         all_told.append(told)
-        word = "inside" if told["inside"] else "too large" if not told["low_ran"] else "outside"
-        if told["low_ran"] and not told["inside"]:
-            word = "too small" if told["ran"] > estimate["high"] else "inside in part"
+        beside = "too small" if told["low_ran"] else "too large"
+        word = "inside" if told["inside"] else beside
         rows.append((name, estimate["low"], estimate["high"], told["ran"], told["refused"],
                      f"{told['off']:+.1%}", word))  # fmt: skip
     columns = ("training", "low", "high", "ran", "refused", "middle off", "")
@@ -318,8 +316,6 @@ def main() -> None:
     if given.estimate:
         estimate_all(results, given.gpu, given.processes)
     elif not given.table:
-        from common import environment  # noqa: PLC0415
-
         results.data["estimated_on"] = results.data.pop("environment")
         results.data["environment"] = environment()
         measure_all(results, given.limit)

@@ -76,10 +76,10 @@ class FakeLoop:
                 self._first_start()
             else:
                 self._workers.start()
-        except BatchAdvisorError:
-            faults = self._writer.record.faults
-            if faults and faults[-1].outcome == "out_of_memory":
-                raise RunError(TOO_LARGE_HERE, WHY_NOT) from None
+        except BatchAdvisorError as error:
+            gone = error.__cause__
+            if isinstance(gone, WorkerGone) and gone.outcome == "out_of_memory":
+                raise RunError(TOO_LARGE_HERE, WHY_NOT) from gone
             raise
         worker = self._workers.current
         if worker is None or not worker.takes(RunFake):

@@ -9,10 +9,7 @@ them. Read off torch's own CUDA code by the most that each operation asked its a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any, Final
-
-import torch
 
 from .cuda_reductions import reduction_buffer
 
@@ -49,13 +46,9 @@ def taken_before(name: str, args: Sequence[Any]) -> list[int]:
 def taken_after(name: str, args: Sequence[Any]) -> list[int]:
     """Bytes of what lives beside the output until the operation returns; see `taken_before`."""
     buffer = reduction_buffer(name, args)
-    product = [_bytes_of(args[1])] if name == MULTIPLIED else []
+    product = [args[1].nbytes] if name == MULTIPLIED else []
     return [*([buffer] if buffer else []), *product, *_copies(args, COPIED_AFTER.get(name, ()))]
 
 
 def _copies(args: Sequence[Any], places: Sequence[int]) -> list[int]:
-    return [_bytes_of(args[at]) for at in places if not args[at].is_contiguous()]
-
-
-def _bytes_of(tensor: torch.Tensor) -> int:
-    return prod(tensor.shape) * tensor.element_size()
+    return [args[at].nbytes for at in places if not args[at].is_contiguous()]
