@@ -10,6 +10,7 @@ from ..measured.energy import samples_per_joule, thriftiest
 from ..measured.measurements import Measurements
 from ..measured.once import once
 from ..measured.sizes import allowed
+from ..measured.speeds import FEW
 from ..measured.trials import pooled, throughput, undisturbed
 from . import clean_size
 from .knee import fastest, knee
@@ -126,7 +127,7 @@ def _after_rejections(measurements: Measurements, size: int, best: int) -> int:
     """Moves from the knee towards the fastest size while the confirmation rejects it."""
     known = sorted({best, *filter(measurements.eligible, measurements.best_timed)})
     while size < best:
-        if not is_below(measurements, size, best, 1 - measurements.goal.tolerance):
+        if not _misses_tolerance(measurements, size, best):
             return size
         larger = [candidate for candidate in known if size < candidate <= best]
         step = allowed(measurements, size * STEP_UP, up=True)
@@ -134,6 +135,21 @@ def _after_rejections(measurements: Measurements, size: int, best: int) -> int:
         between = size < step < best and not measurements.ruled_out(step)
         size = step if between and larger[0] > size * 1.5 else larger[0]
     return size
+
+
+def _misses_tolerance(measurements: Measurements, size: int, best: int) -> bool:
+    """Whether a size is beyond the tolerance of the fastest one.
+
+    Where they took turns the middle of their ratio decides: to turn down only what is surely
+    beyond would keep each size that is a little beyond. Elsewhere it has to be sure.
+    """
+    floor, speeds = 1 - measurements.goal.tolerance, measurements.speeds
+    if is_below(measurements, size, best, floor):
+        return True
+    compared = speeds.compare(size, best)
+    if compared is None or speeds.num_rounds(size, best) < FEW or not speeds.tells(size, best):
+        return False
+    return compared.median < floor
 
 
 def agrees(measurements: Measurements, size: int) -> bool:

@@ -300,6 +300,14 @@ class TestFastest:
         assert [row.batch_size for row in rows if "fastest" in row.marks] == marked
         assert said in advice.reason
 
+    @pytest.mark.parametrize(("mean", "size"), [(0.96, 32), (0.935, 64)])
+    def test_the_middle_of_a_ratio_in_turn_decides(self, mean, size):
+        """The noise leaves it open on which side of 95 % a size lies; it is surely near."""
+        record, advice = in_turn([mean - 0.03, mean + 0.03, mean - 0.02, mean + 0.02] * 4)
+        assert advice.recommended.batch_size == size
+        ratio = Measurements.of(record).speeds.compare(32, 64)
+        assert ratio.low < 0.95 < ratio.high
+
     def test_the_chart_names_the_search(self):
         (section,) = build_report(*in_turn(self.NOISY)).devices
         throughput = next(chart for chart in section.charts if chart.key == "throughput")
