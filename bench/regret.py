@@ -8,15 +8,16 @@
 
 The truth is no measurement of batchadvisor: each size of a grid runs the script by itself, as a
 user would start it, and only the moments at which its optimizer stepped are written down. The
-sizes take turns, pass by pass, one pass before the runs and the others after them; the recommended
-sizes join these, and sizes that are far below the best are left out of them.
+processes of all sizes live at once and take turns for half a second each, so that what the machine
+does meanwhile meets them all. Each pass starts them anew: one before the runs, the others after
+them. The recommended sizes join these, and sizes that are far below the best are left out of them.
 
 On a CPU, processes of one script differ by a third for all their life where steps give their
 memory back to the system: where blocks happen to lie decides how much. The truth and the runs are
 therefore started with the variables that the finding `memory.page_faults` names. What is left
 makes the best of a grid in part the luckiest. Regret is 1 - throughput at the recommended size /
-best, where one half of the passes says which size is the best, and the other half how fast it is;
-both ways round, and their mean.
+best, in each pass, where the other passes say which size is the best; its mean, with the 90 %
+interval that the passes give it.
 
 Start it on a quiet machine: the other conditions make their own busy processes. What was measured
 is kept as it comes, and `--resume` goes on with what is missing.
@@ -27,6 +28,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import random
 import signal
@@ -39,7 +41,9 @@ from typing import Any, NamedTuple
 
 import loads
 from batchadvisor.advisor.measured.page_faults import KEEPS_MEMORY
+from batchadvisor.spread import student
 from common import EXAMPLES, HERE, RESULTS, Results, header, say, scratch_folder, slug, table
+from in_turn import Training, steps_per_s
 from public_copies import without_paths
 from stamped import read_stamps
 
@@ -196,30 +200,20 @@ def killed(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def samples_per_s(script: Script, size: int, seconds: float) -> float | None:
-    """Samples per second of the script by itself; `None` where it did not step."""
-    with scratch_folder() as name:
-        folder = Path(name)
-        stamps = folder / "stamps"
-        process = started(script, size, seconds, folder)
-        try:
-            latest = time.monotonic() + 60 + seconds
-            while process.poll() is None and time.monotonic() < latest:
-                time.sleep(0.1)
-                moments = read_stamps(stamps)
-                if len(moments) > 6 and moments[-1] - moments[0] > START_S + seconds:
-                    break
-        finally:
-            killed(process)
-        moments = read_stamps(stamps)
-    usual = [moment for moment in moments if moment - moments[0] > START_S]
-    # Workers that began together deliver together: between the same points of two of their rounds
-    # lies as much work as time. From the first of a burst to the last of another lies one too much.
-    rounds = max(1, script.num_workers)
-    steps = (len(usual) - 1) // rounds * rounds
-    if steps < 2:
-        return None
-    return steps * size * script.batches / (usual[steps] - usual[0])
+def on_cpu(script: Script, order: list[int], seconds: float) -> dict[str, float | None]:
+    """Samples per second at each size: all live at once, and take turns (see `in_turn.py`)."""
+    with scratch_folder() as name, contextlib.ExitStack() as ends:
+        trainings = {}
+        for size in order:
+            folder = Path(name) / str(size)
+            folder.mkdir()
+            process = started(script, size, seconds, folder)
+            ends.callback(killed, process)
+            trainings[size] = Training(process, folder / "stamps", max(1, script.num_workers))
+        rates = steps_per_s(trainings, START_S, seconds)
+    return {
+        str(size): rate and rate * size * script.batches for size, rate in sorted(rates.items())
+    }
 
 
 def loaded(folder: Path, process: subprocess.Popen[bytes]) -> None:
@@ -262,9 +256,8 @@ def one_pass(script: Script, sizes: list[int], seconds: float, seed: int) -> dic
     order = list(sizes)
     random.Random(seed).shuffle(order)
     load = os.getloadavg()[0]
-    if script.device != "cpu":
-        return {"load": load, "rates": on_gpu(script, order, seconds)}
-    return {"load": load, "rates": {str(n): samples_per_s(script, n, seconds) for n in order}}
+    measured = on_cpu if script.device == "cpu" else on_gpu
+    return {"load": load, "rates": measured(script, order, seconds)}
 
 
 def truth_of(row: dict[str, Any], passes: slice = slice(None)) -> dict[int, float]:
@@ -277,16 +270,29 @@ def truth_of(row: dict[str, Any], passes: slice = slice(None)) -> dict[int, floa
     return {size: statistics.median(values) for size, values in sorted(rates.items())}
 
 
-def regret_of(row: dict[str, Any], size: int) -> float:
-    """What a size leaves of the best one's throughput; the best is chosen by other passes than
-    those that rate it. Below 0 is luck."""
-    halves = truth_of(row, slice(0, None, 2)), truth_of(row, slice(1, None, 2))
+def regrets_of(row: dict[str, Any], size: int) -> list[float]:
+    """What a size leaves of the best one's throughput, in each pass that has it; the best is chosen
+    by the other passes. Below 0 is luck."""
     left = []
-    for chosen_by, rated_by in (halves, halves[::-1]):
-        both = chosen_by.keys() & rated_by.keys()
-        best = max(both, key=lambda each: chosen_by[each])
-        left.append(1 - between(rated_by, size) / rated_by[best])
-    return statistics.fmean(left)
+    for number, each in enumerate(row["passes"]):
+        others = [other for other in row["passes"] if other is not each]
+        rates = truth_of({"passes": row["passes"][number : number + 1]})
+        chosen_by = truth_of({"passes": others})
+        both = rates.keys() & chosen_by.keys()
+        if both and size in rates:
+            best = max(both, key=lambda other: chosen_by[other])
+            left.append(1 - rates[size] / rates[best])
+    return left
+
+
+def regret_of(row: dict[str, Any], size: int) -> tuple[float, float]:
+    """The mean over the passes, and half of its 90 % interval; infinite of one pass."""
+    left = regrets_of(row, size)
+    mean = statistics.fmean(left)
+    if len(left) < 2:
+        return mean, math.inf
+    half = student(len(left) - 1, 0.9) * statistics.stdev(left) / math.sqrt(len(left))
+    return mean, half
 
 
 # one run -------------------------------------------------------------------------------------
@@ -336,27 +342,18 @@ def one_run(script: Script, budget_s: float, busy: int, kept: Path | None) -> di
 def judged(row: dict[str, Any], kind: str, script: Script) -> dict[str, Any]:
     """Regret of a run, and what became of it."""
     run = row["runs"][kind]
-    size, own_regret = run.get("recommended"), regret_of(row, script.own)
+    size, (own_regret, _) = run.get("recommended"), regret_of(row, script.own)
     gain = 1 / max(1e-3, 1 - own_regret)
     if size is None:
-        return {"regret": None, "gain": gain, "noisy": False, "worse": False}
-    truth = truth_of(row)
+        return {"regret": None, "half": None, "gain": gain, "noisy": False, "worse": False}
+    truth, (regret, half) = truth_of(row), regret_of(row, size)
     return {
-        "regret": regret_of(row, size),
+        "regret": regret,
+        "half": half,
         "gain": gain,
         "noisy": run["standing"] == "too noisy",
-        "worse": between(truth, size) < (1 - NO_WORSE) * truth[script.own],
+        "worse": truth[size] < (1 - NO_WORSE) * truth[script.own],
     }
-
-
-def between(truth: dict[int, float], size: int) -> float:
-    """What a size that did not run by itself would reach, a line between its neighbours."""
-    below = max((other for other in truth if other <= size), default=min(truth))
-    above = min((other for other in truth if other >= size), default=max(truth))
-    if below == above:
-        return truth[below]
-    share = (size - below) / (above - below)
-    return truth[below] + share * (truth[above] - truth[below])
 
 
 # the whole -----------------------------------------------------------------------------------
@@ -396,7 +393,7 @@ def measure_all(options: argparse.Namespace, results: Results) -> None:
         for kind in missing:
             told = judged(row, kind, script)
             headline = row["runs"][kind].get("headline") or row["runs"][kind].get("error")
-            lost = "-" if told["regret"] is None else f"{told['regret']:.1%}"
+            lost = "-" if told["regret"] is None else f"{told['regret']:.1%} ±{told['half']:.1%}"
             say(f"{name}, {kind}: regret {lost}: {headline}")
 
 
@@ -437,6 +434,7 @@ def summary_of(told: dict[str, dict[str, Any]]) -> dict[str, int]:
         "answered": len(known),
         "within 5 %": sum(each["regret"] <= 0.05 for each in known),
         "within 10 %": sum(each["regret"] <= 0.10 for each in known),
+        "surely beyond 5 %": sum(each["regret"] - each["half"] > 0.05 for each in known),
         "too noisy": sum(each["noisy"] for each in known),
         "worse than own": sum(each["worse"] for each in known),
         "gains of x1.5": len(large),
@@ -473,7 +471,9 @@ def scripts_table(data: dict[str, Any]) -> str:
                 cells.append("not run")
                 continue
             answer = row["runs"][kind].get("recommended") or "no answer"
-            lost = "" if each["regret"] is None else f", {each['regret']:.0%}"
+            lost = ""
+            if each["regret"] is not None:
+                lost = f", {each['regret']:.0%} ±{each['half']:.0%}"
             cells.append(f"{answer}{lost}{', too noisy' if each['noisy'] else ''}")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -505,7 +505,7 @@ def report(data: dict[str, Any]) -> str:
             run, script, truth = row["runs"][kind], SCRIPTS[name], truth_of(row)
             told = judged(row, kind, script)
             best = max(truth, key=lambda size: truth[size])
-            lost = "-" if told["regret"] is None else f"{told['regret']:.1%}"
+            lost = "-" if told["regret"] is None else f"{told['regret']:.1%} ±{told['half']:.1%}"
             marks = [word for word in ("noisy", "worse") if told[word]]
             gain, wall = f"x{told['gain']:.2f}", f"{run['wall_s']:.0f}"
             answer, sureness = run.get("recommended") or "-", run.get("sureness") or "-"

@@ -48,7 +48,13 @@ from .recording.record_writer import RecordWriter
 from .recording.store import read_record
 from .recording.traces import with_profile
 from .setup.first_record import first_record, store_of
-from .setup.options import RunOptions, check_energy_device, check_goal, check_script
+from .setup.options import (
+    RunOptions,
+    check_against_script,
+    check_energy_device,
+    check_goal,
+    check_script,
+)
 from .setup.target import choose_target
 from .workers.arrival import check_arrival
 from .workers.choice import workers_for
@@ -287,6 +293,7 @@ class Run:
             writer.change(state="running")
             if self._needs_start:
                 self.look()
+            check_against_script(writer.record)
             writer.search_begins()
             self._display.note(plan_of(writer.record))
             predict_memory(self.workers, writer, self._display)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
+import in_turn  # noqa: E402
 import regret  # noqa: E402
 
 RAW = [
@@ -42,11 +47,17 @@ class TestRegret:
     def test_the_best_is_rated_by_other_passes_than_those_that_chose_it(self):
         """64 was lucky once, 32 once: neither is taken for what its luck read."""
         lucky = row({"16": 90, "32": 100, "64": 150}, {"16": 90, "32": 150, "64": 100})
-        assert regret.regret_of(lucky, 32) == pytest.approx((1 - 150 / 100 + 0) / 2)
+        mean, half = regret.regret_of(lucky, 32)
+        assert mean == pytest.approx((0 + 1 - 150 / 100) / 2)
+        assert half > 1, "two passes that say another thing each"
         steady = row(*[{"16": 50, "32": 80, "64": 100}] * 3)
-        assert regret.regret_of(steady, 64) == 0
-        assert regret.regret_of(steady, 16) == pytest.approx(0.5)
-        assert regret.regret_of(steady, 48) == pytest.approx(0.1), "a line between its neighbours"
+        assert regret.regret_of(steady, 64) == (0, 0)
+        assert regret.regret_of(steady, 16) == pytest.approx((0.5, 0))
+
+    def test_a_recommended_size_is_rated_by_the_passes_that_have_it(self):
+        """The first pass comes before the run that recommends it."""
+        measured = row({"16": 50, "64": 100}, *[{"16": 50, "48": 90, "64": 100}] * 2)
+        assert regret.regret_of(measured, 48) == pytest.approx((0.1, 0))
 
     def test_what_a_run_is_judged_by(self):
         script = regret.Script(Path("x.py"), (), 16, (16, 32, 64))
@@ -58,15 +69,53 @@ class TestRegret:
             "busy6": {"recommended": None, "standing": "not compared"},
         }
         told = {kind: regret.judged(measured, kind, script) for kind in measured["runs"]}
-        assert told["quiet"] == {"regret": 0, "gain": 2, "noisy": False, "worse": False}
-        assert told["busy1"] == {"regret": 0.5, "gain": 2, "noisy": True, "worse": False}
+        good = {"regret": 0, "half": 0, "gain": 2, "noisy": False, "worse": False}
+        assert told["quiet"] == good
+        assert told["busy1"] == good | {"regret": 0.5, "noisy": True}
         assert told["busy3"]["worse"]
         assert told["busy6"]["regret"] is None
-        found = [regret.summary_of({"x": each})["of these found"] for each in told.values()]
-        assert found == [1, 0, 0, 0]
+        summaries = {kind: regret.summary_of({"x": each}) for kind, each in told.items()}
+        assert [each["of these found"] for each in summaries.values()] == [1, 0, 0, 0]
+        assert [each["surely beyond 5 %"] for each in summaries.values()] == [0, 1, 1, 0]
 
     def test_a_script_that_was_cut_off_after_one_pass_is_not_judged(self):
         runs = {"busy1": {"recommended": 64, "standing": "better"}}
         whole, cut = (row(*[{"16": 50, "64": 100}] * num) | {"runs": runs} for num in (2, 1))
         told = regret.all_judged({"scripts": {"lstm": whole, "deep": cut}}, "busy1")
         assert list(told) == ["lstm"]
+
+
+class TestInTurn:
+    def test_what_a_round_did_to_all_is_taken_out(self):
+        """The second round met a slower machine, and one training not at all."""
+        rounds = [{1: 0.0, 2: 1.0, 3: 2.0}, {1: -0.5, 2: 0.5}, {1: 0.1, 2: 1.1, 3: 2.1}]
+        told = in_turn.levelled(rounds, [1, 2, 3, 4])
+        assert told[2] / told[1] == pytest.approx(math.e)
+        assert told[3] / told[1] == pytest.approx(math.e**2)
+        assert told[4] is None
+
+    def test_trainings_that_live_at_once(self, tmp_path):
+        """Processes that count time itself: a step of 20 ms takes twice as long as one of 10."""
+        script = tmp_path / "steps.py"
+        script.write_text(
+            "import sys, time\n"
+            "from stamped import Stamps\n"
+            "from pathlib import Path\n"
+            "stamps, step_s = Stamps(sys.argv[1]), float(sys.argv[2])\n"
+            "while True:\n"
+            "    time.sleep(step_s)\n"
+            "    stamps.add(time.perf_counter())\n"
+        )
+        trainings = {}
+        with contextlib.ExitStack() as ends:
+            for step_ms in (10, 20):
+                stamps = tmp_path / str(step_ms)
+                process = subprocess.Popen(
+                    [sys.executable, str(script), str(stamps), str(step_ms / 1000)],
+                    env={**os.environ, "PYTHONPATH": str(ROOT / "bench")},
+                    start_new_session=True,
+                )
+                ends.callback(regret.killed, process)
+                trainings[step_ms] = in_turn.Training(process, stamps)
+            rates = in_turn.steps_per_s(trainings, start_s=0.1, seconds=1.0)
+        assert 1.4 < rates[10] / rates[20] < 2.6

@@ -231,8 +231,17 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         return not self.ruled_out(size) and self.can_be_delivered(size)
 
     def eligible(self, size: int) -> bool:
-        """Whether a size that ran may be recommended: one run may go on under a smaller bound."""
-        return self.usable(size) and size <= (self.goal.max_batch or size)
+        """Whether a size that ran may be recommended: one run may go on under other options."""
+        return self.usable(size) and self.is_asked_for(size)
+
+    def is_asked_for(self, size: int) -> bool:
+        """Whether the options that bound sizes leave one."""
+        goal, own = self.goal, self.script.own_size
+        if goal.sizes:
+            return size in goal.sizes
+        if goal.keep_effective_batch and own and own * self.script.micro_batches % size:
+            return False
+        return size <= (goal.max_batch or size) and size % goal.multiple_of == 0
 
     @cached_property
     def usable_sizes(self) -> frozenset[int]:

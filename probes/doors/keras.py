@@ -176,7 +176,7 @@ class KerasDoor:
             drop_last=data.drop_last,
             num_workers=data.num_workers,
             sampler=f"Keras on {call.backend}" + (f", {spread}" if spread else ""),
-            iterable=False,
+            iterable=data.iterable,
             steered="by the batch_size of Model.fit",
             trains=True,
             source=source or data.source,

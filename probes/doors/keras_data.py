@@ -31,6 +31,7 @@ class FitData:
         self.batch_size: int | None = None
         self.num_samples: int | None
         self.drop_last = False
+        self.iterable = False
         self.num_workers = 0
         self.source: BatchSizeSource | None = None
         if handle is None:
@@ -41,6 +42,7 @@ class FitData:
             info = handle.info()
             self.batch_size, self.num_samples = info.batch_size, info.num_samples
             self.drop_last, self.num_workers = info.drop_last, info.num_workers
+            self.iterable = info.iterable
             self.source = info.source
 
     def arguments(self, size: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import msgspec
 
 from ...advisor.measured.energy import energy_measured, why_not
 from ...advisor.measured.measurements import Measurements
+from ...advisor.measured.sizes import effective_batch
 from ...errors import UsageError
 from ...probes.doors.declared import path_of
 from ...probes.source.named_size import Script, SizePlace
@@ -221,6 +222,27 @@ def check_goal(goal: Goal) -> None:
     if goal.start and goal.max_batch and goal.start > goal.max_batch:
         msg = f"--start {goal.start} is above --max-batch {goal.max_batch}."
         raise UsageError(msg, "Lower --start or raise --max-batch.")
+
+
+def check_against_script(record: RunRecord) -> None:
+    """Fails where no size of the script that was found is one that the options leave.
+
+    Raises:
+        UsageError: there is none.
+    """
+    measurements = Measurements.of(record)
+    goal, script, step = measurements.goal, measurements.script, measurements.goal.multiple_of
+    if step == 1 or goal.sizes:
+        return
+    if script.num_units is not None and 0 < script.num_units < step:
+        unit = record.discovery.axis if record.discovery is not None else "samples"
+        what = f"the data has {script.num_units} {unit}, less than the {step} of --multiple-of."
+        raise UsageError(what, "Lower --multiple-of.")
+    if goal.keep_effective_batch and script.own_size is not None:
+        whole = effective_batch(measurements)
+        if whole % step:
+            what = f"--keep-effective-batch: no divisor of {whole} is a multiple of {step}."
+            raise UsageError(what, "Change --multiple-of, or leave one of the two out.")
 
 
 def check_energy(record: RunRecord, goal: Goal) -> None:

@@ -9,7 +9,7 @@ from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.multiples import ANY, multiples_of
 from batchadvisor.errors import UsageError
 from batchadvisor.records import Goal
-from batchadvisor.session.setup.options import check_goal
+from batchadvisor.session.setup.options import check_against_script, check_goal
 
 from ..on_paper import GIB, discovery_of, failure_of, numbered, record_of, trial_of
 from .machine import Machine
@@ -190,3 +190,37 @@ class TestAskedFor:
     def test_contradictions(self, goal):
         with pytest.raises(UsageError, match="multiple"):
             check_goal(goal)
+
+    @pytest.mark.parametrize(
+        ("goal", "said"),
+        [
+            (Goal(multiple_of=16, keep_effective_batch=True), "no divisor of 24 is a multiple of"),
+            (Goal(multiple_of=64), "the data has 40 samples, less than the 64 of"),
+        ],
+    )
+    def test_what_the_script_cannot_have(self, goal, said):
+        found = discovery_of(native=12, num_samples=40, micro_batches=2)
+        with pytest.raises(UsageError, match=said):
+            check_against_script(record_of(goal=goal, discovery=found))
+        within = msgspec.structs.replace(goal, multiple_of=8)
+        check_against_script(record_of(goal=within, discovery=found))
+
+    @pytest.mark.parametrize(
+        "goal",
+        [
+            Goal(multiple_of=3),
+            Goal(keep_effective_batch=True),
+            Goal(sizes=(4, 6)),
+            Goal(max_batch=6),
+        ],
+    )
+    def test_of_an_earlier_part_of_a_run(self, goal):
+        """A run goes on under other options: sizes that these leave out are not recommended."""
+        steps = {4: 0.1, 6: 0.1, 12: 0.1, 16: 0.1, 32: 0.1}
+        trials = numbered(*(trial_of(size, step_s) for size, step_s in steps.items()))
+        found = discovery_of(native=6, micro_batches=2)
+        before = record_of(trials, goal=Goal(kind="throughput"), discovery=found)
+        assert advise(before).recommended.batch_size == 32
+        goal = msgspec.structs.replace(goal, kind="throughput")
+        after = advise(record_of(trials, goal=goal, discovery=found))
+        assert after.recommended.batch_size == (6 if goal.sizes or goal.max_batch else 12)
