@@ -43,9 +43,10 @@ class Stamps:
 
 def read_stamps(path: Path) -> list[float]:
     """All values of a file that a process wrote; empty if it came to none."""
-    if not path.exists():
+    read = path.read_bytes() if path.exists() else b""
+    if not read:  # it is being made
         return []
-    values = memoryview(path.read_bytes()).cast("d")
+    values = memoryview(read).cast("d")
     return list(values[1 : int(values[0]) + 1])
 
 

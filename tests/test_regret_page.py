@@ -18,13 +18,12 @@ sys.path.insert(0, str(ROOT / "bench"))
 import in_turn  # noqa: E402
 import regret  # noqa: E402
 
-RAW = [
-    path
-    for path in sorted(
-        (ROOT / "bench" / "results").glob("regret_*.json"), key=lambda each: each.stem
-    )
-    if "cores" in path.name  # of a processor; a GPU's have a table of their own
-]
+RAW = sorted(
+    # Of a processor: a GPU's have a table of their own.
+    (ROOT / "bench" / "results").glob("regret_*cores_*.json"),
+    key=lambda path: path.stem.rpartition("_")[2],
+)
+"""Results, the latest last."""
 
 
 def between(text, name):
