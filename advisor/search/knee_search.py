@@ -44,10 +44,6 @@ MISSED_BY = 0.05
 """The law may be off by so much: a smaller size that it puts no lower may be faster."""
 
 KNEE_GROWTH, LEAST_KNEE_GROWTH = 4.0, 1.5
-FIRST_BESIDE_OTHERS = (16.0, 8.0)
-"""Beside others the first two sizes that take turns may be all that there is time for, and near
-ones differ by less than the noise: beside six busy processes 16 and 64 of a CNN used up the time,
-and their ratio was x0.87 to x1.86 (bench/results/regret_amd-epyc-2-cores_2026-11-27-3.json)."""
 SMALLER_FACTOR = 8
 LEAST_OWN = 4
 """An own size from which on one so many times smaller is timed, for the fixed cost of a step."""
@@ -215,10 +211,10 @@ def _steps_up(measurements: Measurements) -> list[TrialRequest]:
     if limit is not None:
         safe = largest_safe(measurements.trusted_memory, limit, measurements.smallest_bad)
         top = min(top, safe) if safe is not None else top
-    factors = (KNEE_GROWTH, 2.0, LEAST_KNEE_GROWTH)
-    if len(sizes) == 1 and only_beside_others(measurements):
-        factors = (*FIRST_BESIDE_OTHERS, *factors)
-    steps = [allowed(measurements, min(top, last * factor)) for factor in factors]
+    steps = [
+        allowed(measurements, min(top, last * factor))
+        for factor in (KNEE_GROWTH, 2.0, LEAST_KNEE_GROWTH)
+    ]
     return [
         timed_request(measurements, size, f"x{size / last:.1f}: does a larger batch still pay?")
         for size in steps
