@@ -59,6 +59,8 @@ class TestIterable:
         assert inner.num == 2
         with pytest.raises(AttributeError):
             _ = cycled.nothing
+        inner.dataset = "of what it wraps"
+        assert cycled.dataset == "of what it wraps"
 
 
 class TestPersistentWorkers:
