@@ -282,7 +282,8 @@ class Finder:
         self._followed.add(name)
         for node, holder in bindings:
             others = [chain for chain in chains_in(node) if chain[-1] not in self._followed]
-            source = self.behind(node, holder) if others else None
+            either = isinstance(node, ast.IfExp)
+            source = self.behind(node, holder) if others or either else None
             if source is not None:
                 return source
         return None

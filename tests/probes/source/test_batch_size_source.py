@@ -46,6 +46,9 @@ BY_NAME = {
     "inside of several": ("EPOCHS, (BATCH, LR) = 16, (16, 0.1)\nl = DataLoader(ds, BATCH)  # here",
                           1, "EPOCHS, (BATCH, LR) = 16, ({}, 0.1)"),
     "constant": ("BATCH = 16\nl = DataLoader(ds, batch_size=BATCH)  # here", 1, "BATCH = {}"),
+    "one of two, by the device": (
+        "BATCH = 64 if cuda.is_available() else 16\nl = DataLoader(ds, BATCH)  # here",
+        1, "BATCH = 64 if cuda.is_available() else {}"),
     "annotated": ("BATCH: int = 16\nl = DataLoader(ds, BATCH)  # here", 1, "BATCH: int = {}"),
     "of two the one with the value": (
         "B = 4\nif big:\n    B = 16\nl = DataLoader(ds, batch_size=B)  # here", 3, "B = {}"),
