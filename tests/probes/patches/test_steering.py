@@ -419,6 +419,18 @@ class TestEpochs:
         )
         assert run(code) == [3, 3, 3]  # 13 batches of 8 are two of 50 and a rest
 
+    def test_it_ends_where_the_loop_skips_what_is_beyond_it(self, run):
+        """As BEiT and ConvNeXt do with batches beyond the steps of an epoch."""
+        code = (
+            "listener.sizes = iter([8] * 40)\n"
+            "loader = DataLoader(data, batch_size=8)\n"
+            "while True:\n"
+            "    for place, batch in enumerate(loader):\n"
+            "        if place >= len(loader): continue\n"
+            "        step(batch)"
+        )
+        assert run(code)[1:] == FOUND[1:]
+
     @pytest.mark.parametrize("arguments", ["{}", "{'num_workers': 1, 'persistent_workers': True}"])
     @pytest.mark.parametrize("asked_to", [False, True])
     def test_it_ends_where_the_loop_steps_otherwise_beyond_it_or_is_asked_to(
