@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import codecs
 import difflib
 import hashlib
 import os
@@ -134,7 +135,7 @@ def _diff(file: Path, edits: Sequence[Edit], context: int) -> str:
         before, after = _lines(data), _lines(edited(data, edits))
     except (OSError, UnicodeDecodeError) as error:
         raise NoDiffError(f"cannot read {file}: {error}") from error
-    if file.suffix == ".py" and not _is_python("".join(after)):
+    if file.suffix == ".py" and not _is_python("".join(after).encode()):
         raise NoDiffError(f"{file} would not be Python any more")
     name = _name(file)
     end = "\t" if " " in name else ""
@@ -153,6 +154,8 @@ def edited(data: bytes, edits: Sequence[Edit]) -> bytes:
     starts = [0]
     for line in data.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
+    if data.startswith(codecs.BOM_UTF8):  # not in the columns of the first line
+        starts[0] = len(codecs.BOM_UTF8)
     places = [
         (starts[each.line - 1] + each.column, starts[each.end_line - 1] + each.end_column, each)
         for each in edits
@@ -170,9 +173,9 @@ def _lines(data: bytes) -> list[str]:
     return [line.decode() for line in data.splitlines(keepends=True)]
 
 
-def _is_python(text: str) -> bool:
+def _is_python(data: bytes) -> bool:
     try:
-        ast.parse(text)
+        ast.parse(data)
     except (SyntaxError, ValueError):
         return False
     return True

@@ -180,6 +180,8 @@ def find_batch_size(
         if ranks is not None:
             last.callback(ranks.close)
         with _agreed(ranks):
+            # Before a sampler of the script's own is tried: it may draw random numbers.
+            kept = _kept(train_step, make_batch, loader, state)
             batches = _batches(make_batch, loader, max_batch)
             last.callback(batches.close)
             _check_numbers(own=own, num_samples=num_samples)
@@ -209,7 +211,6 @@ def find_batch_size(
                 live=LiveStep(step, own, num_samples or _samples_of(step), ranks),
                 quiet=quiet or (ranks is not None and not ranks.leads),
             )
-            kept = _kept(step, make_batch, loader, state)
             step.before_size, step.before_step = kept.rewind_counters, kept.rewind_schedules
         if ranks is not None:
             _check_alike(ranks, options, step)
@@ -284,7 +285,7 @@ def _step_on(train_step: Any, batches: Batches, own: int | None) -> StepOnBatche
     return StepOnBatches(train_step, batches, own_size=own)
 
 
-def _kept(step: StepOnBatches, make_batch: Any, loader: Any, state: Sequence[Any]) -> TrainingState:
+def _kept(train_step: Any, make_batch: Any, loader: Any, state: Sequence[Any]) -> TrainingState:
     from ..probes.worker.training_state import TrainingState
 
     for each in state:
@@ -294,14 +295,17 @@ def _kept(step: StepOnBatches, make_batch: Any, loader: Any, state: Sequence[Any
                 "load_state_dict.",
                 "Name objects that have both.",
             )
-    parts = (
-        loader,
-        *(getattr(loader, name, None) for name in ("dataset", "sampler", "batch_sampler")),
+    # Not what the loader itself holds: its iterators stay, and a twin of it gives the batches.
+    dataset, sampler, batches, collate = (
+        getattr(loader, name, None)
+        for name in ("dataset", "sampler", "batch_sampler", "collate_fn")
     )
-    stateful = [part for part in parts if hasattr(part, "load_state_dict")]
+    parts = (dataset, sampler, batches, getattr(batches, "sampler", None))
+    stateful = [part for part in (loader, *parts[:3]) if hasattr(part, "load_state_dict")]
     return TrainingState(
-        [step.train_step, *([] if make_batch is None else [make_batch])],
-        owners=[part for part in parts if part is not None and part not in stateful],
+        [each for each in (train_step, make_batch, collate) if each is not None],
+        owners=[part for part in parts if part is not None],
+        generators=[getattr(loader, "generator", None)],
         others=(*state, *stateful),
     )
 

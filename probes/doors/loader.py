@@ -308,8 +308,13 @@ class LoaderDoor:
             self._caught_errors.look()
         if self._fetches_in_cycle > most:
             self._caught_errors.stop()
-            # Where nothing is swallowed, the others trained in an earlier phase.
+            # Where nothing is swallowed, the others trained in an earlier phase, or the script
+            # skips what is beyond its epoch.
             if not self._caught_errors.seen and self.watch.cycles.forget_idle():
+                return
+            primary = None if self._caught_errors.seen else self._primary
+            if primary is not None and primary.epochs.without_step():
+                self._fetches_in_cycle = 0
                 return
             self._listener.no_step(self._fetches_in_cycle, self._caught_errors)
 

@@ -47,7 +47,7 @@ def optimizer_info(
         ordinal=ordinal,
         place=place,
         name=_name_of(optimizer),
-        learning_rate=None if rate is None else float(rate),
+        learning_rate=_number(rate),
         num_parameters=sum(parameter.numel() for group in groups for parameter in group["params"]),
         trains=trains,
     )
@@ -160,6 +160,14 @@ class _Made:
         """Its record."""
         self.look()
         return msgspec.structs.replace(self._last, trains=trains)
+
+
+def _number(rate: Any) -> float | None:
+    """A learning rate; `None` of one that each group has to name (torch's `required`)."""
+    try:
+        return float(rate)
+    except (TypeError, ValueError, RuntimeError):
+        return None
 
 
 def _name_of(optimizer: Any) -> str:

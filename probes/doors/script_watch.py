@@ -15,7 +15,7 @@ import torch
 
 from ...records import BatchSizeSource, Following, LoaderInfo, NormLayers, OptimizerInfo, SourceLine
 from ..loader.batch_sampler import SteeredBatchSampler
-from ..loader.loader_facts import cut_by
+from ..loader.loader_facts import attribute_size, cut_by
 from ..loader.loader_handle import LoaderHandle
 from ..loader.norm_inputs import NormInputs
 from ..loader.remade_samplers import BUDGET_NAME
@@ -122,7 +122,7 @@ class ScriptWatch:
             sites: lines of the script that made it; those that run now if not given.
         """
         place, *callers = sites or user_call_sites() or (None,)
-        size = loader.batch_size or getattr(cut_by(loader), "batch_size", None)
+        size = loader.batch_size or attribute_size(cut_by(loader))
         source = self.source_of(place, size, callers)
         if isinstance(loader.batch_sampler, SteeredBatchSampler):
             # A framework wraps a loader of the script's: its line is the one to change.

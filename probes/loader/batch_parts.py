@@ -201,6 +201,8 @@ def _part(
     if axis is not None:
         return change(value, axis)
     if isinstance(value, torch.Tensor):
+        if value.is_nested:
+            raise CannotCutError(OWN_KIND)
         return value.detach().clone()
     if isinstance(value, Mapping) or _is_dataclass(value):
         return _of_names(value, path, carriers, change, opened=opened)

@@ -155,7 +155,8 @@ class Issues(Iterator[list[Any]]):
         if asked is None:
             batch: list[Any] = next(self._native_pass)
             if self._handle.cap is not None:
-                batch = batch[: self._handle.cap]
+                with contextlib.suppress(TypeError, LookupError):  # a single index, or of a kind
+                    batch = batch[: self._handle.cap]
         else:
             batch = self._chosen(asked) or self._usual(asked)
         self.issued.append((asked, num_in(batch)))

@@ -102,14 +102,23 @@ def _image(item: Any) -> bool:
 def _has_numbers(item: Any) -> bool:
     """Whether single values stand beside tensors, as in one sample and not in a whole batch."""
     parts = item.values() if isinstance(item, Mapping) else item
-    if hasattr(item, "shape") or not isinstance(parts, Iterable):
+    if _is_array(item) or not isinstance(parts, Iterable):
         return False
     return any(not is_container(part) or _shape(part) == () for part in parts)
 
 
 def _shape(thing: Any) -> tuple[Any, ...]:
-    shape = getattr(thing, "shape", None)
+    shape = None if _is_nested(thing) else getattr(thing, "shape", None)
     return tuple(shape) if isinstance(shape, Sequence) else (None,)
+
+
+def _is_nested(thing: Any) -> bool:
+    """Whether it is a nested tensor of torch, whose samples have a shape each: it has none."""
+    return bool(getattr(thing, "is_nested", False))
+
+
+def _is_array(thing: Any) -> bool:
+    return _is_nested(thing) or hasattr(thing, "shape")
 
 
 def _alike(items: Iterable[Any]) -> bool:
@@ -125,7 +134,7 @@ def lists(batch: Any) -> Iterator[tuple[Path, Sequence[Any]]]:
         parts = batch.items()
     elif isinstance(batch, Sequence) and not isinstance(batch, (str, bytes)):
         parts = enumerate(batch[:MAX_LEAVES])
-        tensors = [part for part in batch if hasattr(part, "shape")]
+        tensors = [part for part in batch if _is_array(part)]
         # Inputs and targets are no samples; images of a size each are.
         if (batch and not tensors) or (
             0 < len(tensors) == len(batch) and all(map(_image, tensors))
@@ -138,7 +147,7 @@ def lists(batch: Any) -> Iterator[tuple[Path, Sequence[Any]]]:
 
 def paths(value: Any, path: Path, depth: int) -> Iterator[tuple[Path, Any]]:
     """Tensors and lists of plain values inside `value`, in a fixed order, and how to get there."""
-    if depth == 0 or isinstance(value, (str, bytes)):
+    if depth == 0 or isinstance(value, (str, bytes)) or _is_nested(value):
         return
     if hasattr(value, "shape"):
         try:
@@ -163,6 +172,6 @@ def paths(value: Any, path: Path, depth: int) -> Iterator[tuple[Path, Any]]:
 
 
 def is_container(value: Any) -> bool:
-    return hasattr(value, "shape") or (
+    return _is_array(value) or (
         isinstance(value, (Mapping, Sequence)) and not isinstance(value, (str, bytes))
     )

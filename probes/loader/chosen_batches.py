@@ -15,7 +15,7 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from ...records import CHOSEN_STEPS, ChosenBatch, LengthCensus, LengthChoice
-from .cycled_dataset import CycledDataset
+from .cycled_dataset import CycledDataset, own_of
 from .sample_lengths import SampleLengths, measure
 
 LENGTH_PARTS = 50
@@ -93,7 +93,7 @@ class ChosenBatches:
         first: list[Any] = []
         times = self._left
         if self.wanted:
-            some = self._some_of(endless.dataset, size, lengths)
+            some = self._some_of(own_of(endless), size, lengths)
             first = [some[at % len(some)] for at in range(size if some else 0)]
             self._note(first)
         return endless.starting_with(first, times)
@@ -101,13 +101,13 @@ class ChosenBatches:
     def _some_of(self, dataset: Any, size: int, lengths: SampleLengths) -> list[Any]:
         """Samples of a stream; others than the longest take a second pass, once ranks are known."""
         if self._longest is None:
-            self._longest = lengths.longest_of(iter(dataset), MOST_KEPT)
+            self._longest = lengths.longest_of(dataset, MOST_KEPT)
         if self._length == "longest" or not self._longest:
             return self._longest
         wanted = min(size, MOST_KEPT)
         if (self._length, wanted) not in self._of_rank:
             band = band_of(sorted(lengths.by_index.values()), self._length, wanted)
-            self._of_rank[self._length, wanted] = lengths.between(iter(dataset), band, wanted)
+            self._of_rank[self._length, wanted] = lengths.between(dataset, band, wanted)
         return self._of_rank[self._length, wanted]
 
     def _note(self, samples: Sequence[Any]) -> None:
@@ -206,7 +206,7 @@ def why_unknown(loader: Any, lengths: SampleLengths) -> str:
         return lengths.why
     if isinstance(loader.dataset, IterableDataset):
         if not lengths.by_index:
-            lengths.longest_of(iter(loader.dataset), 1, looked_at=1)
+            lengths.longest_of(loader.dataset, 1, looked_at=1)
     elif loader.batch_sampler is not None:
         lengths.load(islice(loader.sampler, 1))
     return lengths.why

@@ -21,11 +21,6 @@ class CycledDataset(IterableDataset[Any]):
         self.__dict__["_first"] = first
         self.__dict__["_times"] = times
 
-    @property
-    def dataset(self) -> Any:
-        """The script's own."""
-        return self._dataset
-
     def starting_with(self, first: Sequence[Any], times: int) -> CycledDataset:
         """Returns the data set with other samples before its own."""
         return CycledDataset(self._dataset, first, times)
@@ -55,3 +50,8 @@ class CycledDataset(IterableDataset[Any]):
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._dataset, name, value)
+
+
+def own_of(dataset: Any) -> Any:
+    """The script's own, of one that is cycled; no attribute, as its own may have one so called."""
+    return dataset.__dict__["_dataset"] if isinstance(dataset, CycledDataset) else dataset

@@ -109,6 +109,12 @@ class Epochs:
         self._num_fewer = self._num_fewer + 1 if num_batches < usual else 0
         self.end = self.end or self._num_fewer > 1
 
+    def without_step(self) -> bool:
+        """No step is made on batches beyond its end: its epochs end from here on. False where that
+        is no reason."""
+        was_endless, self.end = not self.end, self.end or self.is_past
+        return was_endless and self.end
+
     def begins(self) -> bool:
         """Whether this is the first fetch after an epoch that was ended; it is told once."""
         began, self._has_ended = self._has_ended, False
@@ -121,8 +127,9 @@ class Epochs:
 
     @property
     def just_past(self) -> bool:
-        """Whether it did so a few batches ago."""
-        return self.is_past and self._given <= (self._length or 0) + AT_THE_END
+        """Whether it did so a few batches ago, or had as many as some epochs then: a table of all
+        steps of a training ends there."""
+        return self.is_past and (self._given - 1) % (self._length or 1) < AT_THE_END
 
 
 def made(iterator: Any) -> None:

@@ -20,7 +20,7 @@ from .batch_sampler import SteeredBatchSampler, names_size, pop_issue, steered
 from .batch_size_reader import BY_BUDGET, DRAWN, BatchSizeReader, falls_short
 from .budgets import Budget
 from .chosen_batches import ChosenBatches, census_of, why_unknown
-from .cycled_dataset import CycledDataset
+from .cycled_dataset import CycledDataset, own_of
 from .epochs import Epochs, began_anew
 from .lengths import Lengths
 from .loader_facts import attribute_size, budget_facts, cut_by, facts_of, samples_of
@@ -327,7 +327,7 @@ class LoaderHandle:
         """A batch of a pass that nothing is trained on: it ends where the script's stream does."""
         loader, stream = self._loader(), inner._dataset
         if loader is not None and isinstance(stream, CycledDataset):
-            loader.__dict__["dataset"] = stream.dataset
+            loader.__dict__["dataset"] = own_of(stream)
             inner = renewed(loader, iterator, inner)
             loader.__dict__["dataset"] = stream
         inner._IterableDataset_len_called = None  # of batches of the script's own size

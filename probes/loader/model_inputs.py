@@ -112,6 +112,7 @@ class ModelInputs:
             if node is None or node in seen:
                 continue
             seen.add(node)
-            shapes = (tuple(each.shape) for each in getattr(node, "_input_metadata", ()))
+            results = getattr(node, "_input_metadata", ())
+            shapes = (tuple(each.shape) for each in results if not each.is_nested_tensor)
             self._loss += [shape for shape in shapes if shape]
             queue.extend(following for following, _ in node.next_functions)

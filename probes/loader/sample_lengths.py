@@ -57,7 +57,7 @@ class SampleLengths:
         return known if len(known) == len(lengths) else None
 
     def longest_of(
-        self, stream: Iterator[Any], most: int, *, looked_at: int = SCAN_SAMPLES
+        self, stream: Iterable[Any], most: int, *, looked_at: int = SCAN_SAMPLES
     ) -> list[Any]:
         """The longest samples of a stream, the longest first; their lengths are kept by order.
 
@@ -67,7 +67,7 @@ class SampleLengths:
         """
         end_s = time.monotonic() + SCAN_S
         kept: list[tuple[int, int, Any]] = []
-        for number, sample in enumerate(islice(stream, looked_at)):
+        for number, sample in enumerate(islice(self._loaded(stream), looked_at)):
             length = measure(sample)
             if length is None:
                 self.why = NO_SAMPLE_LENGTH
@@ -80,7 +80,7 @@ class SampleLengths:
                 break
         return [sample for _, _, sample in sorted(kept, key=lambda entry: entry[:2], reverse=True)]
 
-    def between(self, stream: Iterator[Any], band: tuple[int, int], most: int) -> list[Any]:
+    def between(self, stream: Iterable[Any], band: tuple[int, int], most: int) -> list[Any]:
         """The first samples of a stream whose lengths lie within these, ends included.
 
         Args:
@@ -88,7 +88,7 @@ class SampleLengths:
         """
         end_s = time.monotonic() + SCAN_S
         some: list[Any] = []
-        for sample in islice(stream, SCAN_SAMPLES):
+        for sample in islice(self._loaded(stream), SCAN_SAMPLES):
             length = measure(sample)
             if length is not None and band[0] <= length <= band[1]:
                 some.append(sample)
@@ -115,12 +115,26 @@ class SampleLengths:
         if time.monotonic() > self._end_s or len(self.by_index) >= SCAN_SAMPLES:
             self.why = STOPPED
             return None
-        length = measure(fetch(self._dataset, index))
+        try:
+            length = measure(fetch(self._dataset, index))
+        except Exception as error:  # noqa: BLE001  the script's own code, outside of its processes
+            self._failed(error)
+            return None
         if length is None:
             self.why = NO_SAMPLE_LENGTH
             return None
         self.by_index[index] = length
         return length
+
+    def _loaded(self, stream: Iterable[Any]) -> Iterator[Any]:
+        """The samples of a stream, up to the first that cannot be loaded."""
+        try:
+            yield from stream
+        except Exception as error:  # noqa: BLE001  as above
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self.why = f"a sample could not be loaded for its length: {type(error).__name__}"
 
 
 def measure(sample: Any) -> int | None:
@@ -202,7 +216,10 @@ def _are_lengths(dataset: Any, numbers: Sequence[int]) -> bool:
     step = max(1, len(numbers) // CHECKED)
     over = set()
     for index in range(0, len(numbers), step):
-        length = length_of(fetch(dataset, index))
+        try:
+            length = length_of(fetch(dataset, index))
+        except Exception:  # noqa: BLE001  the script's own code, outside of its processes
+            length = None
         if length is None:
             return True  # nothing contradicts, and the script counts by them
         over.add(length - numbers[index])

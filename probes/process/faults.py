@@ -137,7 +137,7 @@ def largest_tensor(error: BaseException) -> tuple[int, ...]:
     for frame, _ in traceback.walk_tb(error.__traceback__):
         for value in tuple(frame.f_locals.values()):
             for one in value if isinstance(value, (tuple, list)) else (value,):
-                shape = one.shape if isinstance(one, torch.Tensor) else None
+                shape = one.shape if isinstance(one, torch.Tensor) and not one.is_nested else None
                 if shape is not None and (largest is None or shape.numel() > largest.numel()):
                     largest = shape
     return () if largest is None else tuple(map(int, largest))
@@ -145,9 +145,12 @@ def largest_tensor(error: BaseException) -> tuple[int, ...]:
 
 _MEASURES = re.compile(
     r"/probes/(windows/\w+|devices/\w+|loader/(norm_inputs|model_inputs|token_\w+|lengths)"
-    r"|worker/(trial_task|kept_steps))\.py$"
+    r"|worker/(trial_task|kept_steps))\.py$|/torch/utils/flop_counter\.py$"
 )
-"""Files of ours that call no code of the script's: below them a library raises at our call."""
+"""Files of ours that call no code of the script's: below them a library raises at our call. So it
+does below torch's counter of operations, which runs in a step that we count."""
+_IN_PLACE = re.compile(r"/probes/(worker/saves|source/replaced)\.py$")
+"""Files of ours that stand in place of calls of the system: its errors are for the script."""
 _BY_A_DEVICE = re.compile(r"\b(cuda|hip|xpu|nccl|cublas|cudnn)( \w+)? error", re.IGNORECASE)
 """Words of errors of one step that a later call which waits raises."""
 
@@ -160,10 +163,11 @@ def raised_by_us(error: BaseException) -> bool:
     ours = measures = False
     for frame, _ in traceback.walk_tb(error.__traceback__):
         name = frame.f_code.co_filename
-        ours = is_own(name)
-        if ours:
-            measures = _MEASURES.search(name.replace(os.sep, "/")) is not None
-        elif is_users(name):
+        plain = name.replace(os.sep, "/")
+        ours = is_own(name) and not (isinstance(error, OSError) and _IN_PLACE.search(plain))
+        if not is_users(name) and _MEASURES.search(plain):
+            measures = True
+        elif ours or is_users(name):
             measures = False
     return (ours or measures) and not _BY_A_DEVICE.search(str(error))
 

@@ -182,7 +182,8 @@ class Raised(Message, frozen=True, kw_only=True):
         out_of_memory: whether the exception means that memory was refused.
         peak_bytes: the most that the process had on the device by then, if it can be told.
         empty: a loader that was to feed the training and gave it no batch.
-        just_past_epoch: its loader had just gone on beyond `len(loader)` batches.
+        just_past_epoch: its loader had just gone on beyond `len(loader)` batches, or as many as
+            several epochs have.
         is_altered: whether the script had got what it does not get alone: batches, which may be
             cut, or parameters without contents.
         largest_tensor: shape of the largest tensor that the frames of the exception held.

@@ -37,6 +37,8 @@ _NOT_THE_USER = tuple(
         sysconfig.get_path("platlib"),
     }
 )
+_PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+"""Folders of packages, wherever they are: also those of one user, and of the system."""
 
 
 def is_own(filename: str) -> bool:
@@ -48,6 +50,7 @@ def is_users(filename: str) -> bool:
     """Whether a frame belongs to the user's code: not torch's, not an installed package's."""
     return (
         not filename.startswith(_NOT_THE_USER)
+        and not any(folder in filename for folder in _PACKAGES)
         and not is_own(filename)
         and not filename.startswith("<")
     )
@@ -69,7 +72,7 @@ def source_text(place: SourceLine) -> str:
     Raises:
         OSError, ValueError: it cannot be read.
     """
-    return Path(*_started_in, place.file).read_text(encoding="utf-8")
+    return Path(*_started_in, place.file).read_text(encoding="utf-8-sig")
 
 
 def user_call_site() -> SourceLine | None:

@@ -92,6 +92,10 @@ class Finder:
         """The place of the number that an argument stands for."""
         if self._is_size(argument):
             return self._numbered(argument, holder)
+        if isinstance(argument, ast.IfExp):
+            either = [self.behind(part, holder) for part in (argument.body, argument.orelse)]
+            found = [source for source in either if source is not None]
+            return next(filter(self._holds, found), found[0] if found else None)
         source = self._in_call(argument) if isinstance(argument, ast.Call) else None
         chains = [] if source is not None else chains_in(argument)
         for chain in chains:
@@ -278,7 +282,8 @@ class Finder:
         self._followed.add(name)
         for node, holder in bindings:
             others = [chain for chain in chains_in(node) if chain[-1] not in self._followed]
-            source = self.behind(node, holder) if others else None
+            either = isinstance(node, ast.IfExp)
+            source = self.behind(node, holder) if others or either else None
             if source is not None:
                 return source
         return None
@@ -298,7 +303,11 @@ class Finder:
         return source if source is not None and source.template else None
 
     def option(self, name: str) -> BatchSizeSource | None:
-        """The `add_argument` or click option behind `args.NAME`."""
+        """The `add_argument` or click option behind `args.NAME`.
+
+        Of several, as subcommands have them, the one with the size as its default.
+        """
+        unclear = None
         for declared in declared_options(self._tree):
             if not declared.fills(name):
                 continue
@@ -309,8 +318,10 @@ class Finder:
             default = declared.default
             if default is not None and self._is_size(default.value):
                 return self._numbered(default.value, default, option=flag)
-            return BatchSizeSource(place=place, before=flag, template=f"{flag} {{}}", option=flag)
-        return None
+            unclear = unclear or BatchSizeSource(
+                place=place, before=flag, template=f"{flag} {{}}", option=flag
+            )
+        return unclear
 
     def _numbered(
         self, number: ast.expr, holder: ast.AST, option: str | None = None
@@ -319,6 +330,11 @@ class Finder:
         return BatchSizeSource(
             place=self._at(number), before=before, template=template, option=option
         )
+
+    def _holds(self, source: BatchSizeSource) -> bool:
+        """Whether the text of a place has this very number."""
+        written = " ".join(source.template.format(self._size).split())
+        return bool(source.template) and written == source.before
 
     def _is_size(self, node: ast.expr) -> bool:
         return (

@@ -67,7 +67,7 @@ def replacement_at(source: BatchSizeSource, own: int, number: int) -> Replacemen
     if place is None or not source.template or written != source.before:
         return None
     try:
-        text = Path(place.file).read_bytes().decode()
+        text = Path(place.file).read_bytes().decode("utf-8-sig")
         tree = ast.parse(text)
     except (OSError, SyntaxError, ValueError):
         return None

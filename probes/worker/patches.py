@@ -86,7 +86,8 @@ def _watch_loaders(door: ScriptDoor, hold: Callable[[], None]) -> None:
 
     @functools.wraps(native_iterator_init)
     def iterator_init(self: Any, loader: Any) -> None:
-        if os.getpid() == pid:  # a forked rank has hooks of its own, around these
+        # A forked rank has hooks of its own, around these; fastai iterates over what is no loader.
+        if os.getpid() == pid and isinstance(loader, DataLoader):
             self.__dict__["_batchadvisor_handle"] = door.watch.handle_of(loader)
             # `for batch in DataLoader(...)` keeps the iterator alone; we still ask the loader.
             self.__dict__[_LOADER] = loader

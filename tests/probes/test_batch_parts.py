@@ -15,6 +15,7 @@ from batchadvisor.probes.loader.batch_parts import (
     scaled_to,
 )
 from batchadvisor.probes.loader.batch_size_reader import BatchSizeReader
+from torch.nested import nested_tensor
 from torch.nn.utils.rnn import pack_sequence
 
 from .test_batch_size_reader import Packed, Pair
@@ -152,8 +153,9 @@ def test_images_have_no_length():
         (rows(12, 2), {}, NO_CARRIER),
         (Graph(rows(12, 2)), {(("item", 0),): 0}, OWN_KIND),
         (pack_sequence([rows(3), rows(2)]), {(("item", 0),): 0}, OWN_KIND),
+        (nested_tensor([rows(3), rows(2)], layout=torch.jagged), {(("item", 0),): 0}, OWN_KIND),
     ],
-    ids=["nothing carries samples", "graph", "packed sequence"],
+    ids=["nothing carries samples", "graph", "packed sequence", "nested tensor"],
 )
 def test_what_cannot_be_cut_into_samples(other, carriers, reason):
     with pytest.raises(CannotCutError, match=reason):

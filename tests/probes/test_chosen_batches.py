@@ -10,7 +10,14 @@ from batchadvisor.probes.loader.chosen_batches import (
 )
 from batchadvisor.probes.loader.sample_lengths import NO_SAMPLE_LENGTH, SampleLengths
 from batchadvisor.records import CHOSEN_STEPS
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Sampler,
+    get_worker_info,
+)
 
 from .loading import Pass, steered
 
@@ -31,6 +38,16 @@ class Rows(Dataset):
 class Stream(IterableDataset):
     def __iter__(self):
         return ((torch.zeros(length), index) for index, length in enumerate(LENGTHS))
+
+
+class OfAWorker(Rows):
+    def __getitem__(self, index):
+        return super().__getitem__(index + 0 * get_worker_info().id)
+
+
+class StreamOfAWorker(Stream):
+    def __iter__(self):
+        return iter(list(super().__iter__())[get_worker_info().id :])
 
 
 class Pairs(BatchSampler):
@@ -105,6 +122,21 @@ class TestWorstCase:
         handle, script = begun(one_by_one(), 2)
         handle.begin_trial(batches_a_step=4)
         assert lengths_of(script, 13) == [[9, 9]] * 12 + [[3, 9]]
+
+    @pytest.mark.parametrize("kind", [OfAWorker, StreamOfAWorker])
+    def test_samples_that_load_in_a_data_worker_alone(self, kind):
+        """Nothing is chosen, and the script hears nothing of the try."""
+        handle, script = begun(one_by_one(kind(), num_workers=1), 2)
+        assert "could not be loaded for its length: AttributeError" in handle.why_unordered
+        assert lengths_of(script, 2) == [[3, 9], [5, 7]]
+        assert handle.chosen.used is None
+
+    def test_lengths_of_such_samples_that_the_script_keeps(self):
+        class Known(OfAWorker):
+            lengths = LENGTHS
+
+        _, script = begun(one_by_one(Known(), num_workers=1), 2)
+        assert lengths_of(script, 1) == [[9, 9]]
 
     @pytest.mark.parametrize("num_workers", [0, 2])
     def test_a_pass_that_the_script_begins_later_is_as_any_other(self, num_workers):

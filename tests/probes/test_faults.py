@@ -1,7 +1,9 @@
 """What exceptions and exits mean, and tracebacks without our own frames."""
 
 import functools
+import os
 import runpy
+import shutil
 import signal
 import traceback
 from fractions import Fraction
@@ -12,16 +14,18 @@ import torch
 from batchadvisor.probes.loader.batch_size_reader import BatchSizeReader
 from batchadvisor.probes.process.faults import (
     is_out_of_memory,
+    largest_tensor,
     outcome_of_exit,
     raised_by_us,
     script_traceback,
 )
 from batchadvisor.probes.source import call_site
-from batchadvisor.probes.source.call_site import is_own
+from batchadvisor.probes.source.call_site import is_own, is_users
 from batchadvisor.probes.windows.profiling import TraceProfiler
-from batchadvisor.probes.worker import patches
+from batchadvisor.probes.worker import patches, saves
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.flop_counter import FlopCounterMode
 
 
 def raised(function, *arguments, **options):
@@ -37,6 +41,16 @@ def asked_of_a_library(text):
     """What a library raises, with a text, where a measurement calls it."""
     stopped = SimpleNamespace(stop=functools.partial(Fraction, text))
     return raised(TraceProfiler.abandon, SimpleNamespace(_profiler=stopped))
+
+
+@pytest.mark.filterwarnings("ignore:.*prototype")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_the_largest_tensor_that_has_a_shape(layout):
+    def step():
+        held = torch.nested.nested_tensor([torch.ones(3, 4)], layout=layout), torch.ones(2, 3)
+        raise ValueError(held[0].dim())
+
+    assert largest_tensor(raised(step)) == (2, 3)
 
 
 class TestOutOfMemory:
@@ -128,6 +142,23 @@ class TestTraceback:
         assert raised_by_us(asked_of_a_library("none"))
         assert not raised_by_us(asked_of_a_library("CUDA error: device-side assert triggered"))
 
+    def test_torchs_counter_of_operations(self):
+        """It runs in a step that we count, below the script's own call."""
+
+        def step():
+            with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mm: Fraction}):
+                torch.mm(torch.ones(2, 2), torch.ones(2, 2))
+
+        assert raised_by_us(raised(step))
+
+    def test_the_system_where_we_stand_in_place_of_its_call(self, monkeypatch, tmp_path):
+        for module, name in ((os, "remove"), (os, "unlink"), (shutil, "rmtree")):
+            monkeypatch.setattr(module, name, getattr(module, name))
+        saves._follow_removals({}, saves._Earlier(lambda: True))
+        error = raised(os.remove, tmp_path / "missing")
+        assert is_own(traceback.extract_tb(error.__traceback__)[-1].filename)
+        assert not raised_by_us(error)
+
     @pytest.mark.parametrize("options", [{"batch_size": 0}, {"num_workers": -1}])
     def test_a_library_that_the_script_asked_through_us(self, options):
         """Our wrapper of a loader's constructor hands on what the script gave it."""
@@ -143,6 +174,20 @@ class TestTraceback:
                         setattr(each, name, names[name])
         assert any(is_own(frame.filename) for frame in traceback.extract_tb(error.__traceback__))
         assert not raised_by_us(error)
+
+
+@pytest.mark.parametrize(
+    ("file", "users"),
+    [
+        ("/home/me/train.py", True),
+        ("/home/me/.local/lib/python3.11/site-packages/transformers/trainer.py", False),
+        ("/usr/lib/python3/dist-packages/accelerate/data_loader.py", False),
+        ("<frozen importlib._bootstrap>", False),
+    ],
+)
+def test_whose_code_it_is(file, users):
+    """A package may be installed for one user, or by the system."""
+    assert is_users(file) is users
 
 
 class TestExit:

@@ -80,6 +80,28 @@ class TestSizes:
         with pytest.raises(StopIteration):
             next(script)
 
+    @pytest.mark.filterwarnings("ignore:.*prototype")
+    @pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+    @pytest.mark.parametrize("times", [1, 2])
+    def test_nested_tensors(self, layout, times):
+        """Their samples have a shape each, they have none: the indices tell."""
+        loader = DataLoader(
+            numbers(),
+            batch_size=2,
+            collate_fn=lambda rows: tuple(
+                torch.nested.nested_tensor(
+                    [torch.zeros(3 + at, 4) for at in range(len(rows))], layout=layout
+                )
+                for _ in range(times)
+            ),
+        )
+        handle, script = begun(loader)
+        next(script)
+        for size in (5, 1):
+            handle.ask(size)
+            assert next(script)[0].size(0) == size
+            assert (handle.arrived, handle.proof) == (size, "indices")
+
     @pytest.mark.parametrize("workers", [None, 0, 1], ids=["list", "stream", "stream of a worker"])
     def test_size_that_no_tensor_carries(self, workers):
         """Packed batches: the number of samples is proved by the indices that were fetched."""
@@ -181,6 +203,11 @@ class TestNative:
         handle.ask(40)
         assert script.sizes(1) == [40]
         assert (handle.arrived, handle.proof) == (40, "shape")
+
+    def test_a_cap_leaves_single_indices_alone(self):
+        loader = DataLoader(numbers(), batch_size=None, sampler=[3, 1, 2])
+        handle = steered(loader, cap=4)
+        assert [int(label) for _, label in Pass(loader, handle)] == [3, 1, 2]
 
     def test_what_is_set_on_the_batch_sampler_reaches_the_scripts_own(self):
         sampler = ByHalf(100, 10)

@@ -133,6 +133,19 @@ def test_what_is_validated_is_not_trained_on():
     inputs.stop()
 
 
+@pytest.mark.filterwarnings("ignore:.*prototype")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_have_no_shape(layout):
+    def step():
+        inputs = torch.nested.nested_tensor([torch.randn(n, 5) for n in (3, 2)], layout=layout)
+        torch.nested.to_padded_tensor(nn.Linear(5, 1)(inputs), 0.0).sum().backward()
+
+    entered = seen_in(step)
+    assert entered.inputs == ()
+    assert entered.loss[0] == (2, 3, 1)
+    assert all(type(length) is int for shape in entered.loss for length in shape)
+
+
 def test_nothing_is_seen():
     """No tensor goes in, and nothing goes back."""
     assert seen_in(NoInput()) is None

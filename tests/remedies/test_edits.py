@@ -233,6 +233,13 @@ def test_all_of_it_applies_as_a_diff(tmp_path):
     assert (tmp_path / "train.py").read_text() == changed
 
 
+def test_a_byte_order_mark_is_in_no_column(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text("size = 16\n", encoding="utf-8-sig")
+    diff = diff_of([Edit(str(file), 1, 7, 1, 9, "48")])
+    assert diff.endswith("-\ufeffsize = 16\n+\ufeffsize = 48\n")
+
+
 def test_edits_that_meet_are_refused():
     one, other = Edit("a.py", 1, 0, 1, 3, "x"), Edit("a.py", 1, 1, 1, 2, "y")
     with pytest.raises(NoDiffError, match="meet"):

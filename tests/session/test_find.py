@@ -19,7 +19,13 @@ from batchadvisor.probes.worker.live import LocalWorker
 from batchadvisor.records import TrialRequest, TurnsPlan
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    TensorDataset,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -311,8 +317,36 @@ class TestAnswer:
         assert torch.equal(before, torch.get_rng_state())
         assert found.batch_size == 16
         assert loader.batch_size == 8
+        assert found.not_restored == ()
         rest = [first, *epoch]
         assert torch.equal(torch.cat([batch[0] for batch in rest]), loader.dataset.tensors[0])
+
+    @pytest.mark.parametrize("stateful", [False, True])
+    def test_a_batch_sampler_of_the_users_own(self, stateful):
+        """It is tried before any step: it may draw random numbers, and takes other sizes."""
+        training = Training()
+
+        class Own(BatchSampler):
+            def __iter__(self):
+                torch.rand(1)
+                return super().__iter__()
+
+        class Stateful(Own):
+            def state_dict(self):
+                return {}
+
+            def load_state_dict(self, state):
+                pass
+
+        kind = Stateful if stateful else Own
+        sampler = RandomSampler(range(200), generator=torch.Generator().manual_seed(5))
+        batches = kind(sampler, 8, False)
+        loader = DataLoader(training.loader.dataset, batch_sampler=batches)
+        states = torch.get_rng_state(), sampler.generator.get_state()
+        found = found_for(training, own=None, loader=loader, max_batch=16)
+        assert found.batch_size == 16
+        assert batches.batch_size == 8
+        assert same(states, (torch.get_rng_state(), sampler.generator.get_state()))
 
     def test_a_stream(self):
         training = Training()

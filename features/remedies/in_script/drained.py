@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from ....probes.loader.cycled_dataset import CycledDataset
+from ....probes.loader.cycled_dataset import own_of
 from ....probes.windows.warm_up import QUEUED
 from ..records import Ceiling
 from ..settings import Drain
@@ -106,9 +106,7 @@ def twin_of(
     loader: DataLoader[Any], number: int, batch_size: int, *, persistent: bool
 ) -> Iterator[DataLoader[Any]]:
     """A loader of the same samples, in batches of this size, whose workers end with it."""
-    dataset: Any = loader.dataset
-    if isinstance(dataset, CycledDataset):
-        dataset = dataset.dataset
+    dataset: Any = own_of(loader.dataset)
     options: dict[str, Any] = {
         "batch_size": batch_size,
         "num_workers": number,

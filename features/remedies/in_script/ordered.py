@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
 
-from ....probes.loader.cycled_dataset import CycledDataset
+from ....probes.loader.cycled_dataset import own_of
 from ....probes.loader.sample_lengths import fetch, length_of
 from ..settings import POOL_BATCHES
 
@@ -46,9 +46,7 @@ def saved_by_order(loader: DataLoader[Any] | None, batch_size: int) -> tuple[flo
     """
     if loader is None:
         return None, "the script let its loader go"
-    dataset: Any = loader.dataset
-    if isinstance(dataset, CycledDataset):
-        dataset = dataset.dataset
+    dataset: Any = own_of(loader.dataset)
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         return None, "its samples come as a stream"
     sampler: Any = getattr(loader.batch_sampler, "sampler", loader.sampler)

@@ -256,6 +256,43 @@ class TestSteered:
         )
         assert run(f"exec(compile({code!r}, os.path.abspath('train.py'), 'exec'))") == 6
 
+    def test_torchs_iterator_over_what_is_no_loader(self, run):
+        """fastai makes one over an object of its own, which names no batch size."""
+        code = (
+            "from torch.utils.data import dataloader\n"
+            "class Own:\n"
+            "    _dataset_kind, _auto_collation, collate_fn = 1, False, staticmethod(tuple)\n"
+            "    _index_sampler, num_workers, timeout, drop_last = [None] * 40, 0, 0, False\n"
+            "    generator = _IterableDataset_len_called = None\n"
+            "    pin_memory = persistent_workers = False\n"
+            "    dataset = property(lambda self: self)\n"
+            "    def __iter__(self): return iter([data[:8]] * 40)\n"
+            "for batch in dataloader._SingleProcessDataLoaderIter(Own()): step(batch)"
+        )
+        assert "without fetching a batch" in run(code)[0]
+
+    def test_a_batch_sampler_whose_size_is_no_number(self, run):
+        code = (
+            "class Both:\n"
+            "    batch_size = [6, 2]\n"
+            "    def __iter__(self): return (list(range(n, n + 8)) for n in range(0, 96, 8))\n"
+            "    def __len__(self): return 12\n"
+            "for batch in DataLoader(data, batch_sampler=Both()): step(batch)"
+        )
+        assert run(code) == FOUND
+
+    def test_a_learning_rate_that_each_group_has_to_name(self, run):
+        code = (
+            "from torch.optim.optimizer import required\n"
+            "class Old(torch.optim.SGD):\n"
+            "    def __init__(self, params):\n"
+            "        super().__init__(params, lr=0.1)\n"
+            "        self.defaults['lr'] = required\n"
+            "optimizer = Old([{'params': model.parameters(), 'lr': 0.1}])\n"
+            "for batch in DataLoader(data, batch_size=8): step(batch)"
+        )
+        assert run(code) == FOUND
+
     def test_models_of_finished_phases_are_let_go(self, run):
         """Else their memory would be in the peaks of all phases after them."""
         code = (
@@ -381,6 +418,18 @@ class TestEpochs:
             "listener.tell(told)"
         )
         assert run(code) == [3, 3, 3]  # 13 batches of 8 are two of 50 and a rest
+
+    def test_it_ends_where_the_loop_skips_what_is_beyond_it(self, run):
+        """As BEiT and ConvNeXt do with batches beyond the steps of an epoch."""
+        code = (
+            "listener.sizes = iter([8] * 40)\n"
+            "loader = DataLoader(data, batch_size=8)\n"
+            "while True:\n"
+            "    for place, batch in enumerate(loader):\n"
+            "        if place >= len(loader): continue\n"
+            "        step(batch)"
+        )
+        assert run(code)[1:] == FOUND[1:]
 
     @pytest.mark.parametrize("arguments", ["{}", "{'num_workers': 1, 'persistent_workers': True}"])
     @pytest.mark.parametrize("asked_to", [False, True])

@@ -28,6 +28,8 @@ IN_THE_CALL = {
     "ends on the line of the number": ("l = DataLoader(ds,  # here\nölwanne, batch_size=16)",
                                        2, "batch_size={}"),
     "ends there, positional": ("l = BatchSampler(s,  # here\n   é, 16)", 2, "batch_size={}"),
+    "one of two": ("l = DataLoader(ds, batch_size=64 if test else 16)  # here",
+                   1, "batch_size=64 if test else {}"),
     "batch sampler": ("l = DataLoader(ds, batch_sampler=BatchSampler(s, 16, False))  # here",
                       1, "BatchSampler(s, {}, False)"),
     "batch sampler by keyword": (
@@ -44,6 +46,9 @@ BY_NAME = {
     "inside of several": ("EPOCHS, (BATCH, LR) = 16, (16, 0.1)\nl = DataLoader(ds, BATCH)  # here",
                           1, "EPOCHS, (BATCH, LR) = 16, ({}, 0.1)"),
     "constant": ("BATCH = 16\nl = DataLoader(ds, batch_size=BATCH)  # here", 1, "BATCH = {}"),
+    "one of two, by the device": (
+        "BATCH = 64 if cuda.is_available() else 16\nl = DataLoader(ds, BATCH)  # here",
+        1, "BATCH = 64 if cuda.is_available() else {}"),
     "annotated": ("BATCH: int = 16\nl = DataLoader(ds, BATCH)  # here", 1, "BATCH: int = {}"),
     "of two the one with the value": (
         "B = 4\nif big:\n    B = 16\nl = DataLoader(ds, batch_size=B)  # here", 3, "B = {}"),
@@ -138,6 +143,11 @@ def test_odd_line_ends(tmp_path):
     script.write_text('a = "é\u2028é"\n\x0c\nl = DataLoader(é("ü"), 16)\n', encoding="utf-8")
     source = find_batch_size_source(SourceLine(file=str(script), line=3), 16)
     assert shown(source) == changed(3, 'DataLoader(é("ü"), {})')
+
+
+def test_a_byte_order_mark(find):
+    """Editors on Windows write one; Python reads past it."""
+    assert shown(find("\ufeffl = DataLoader(ds, 16)  # here\n")) == changed(1, "DataLoader(ds, {})")
 
 
 def test_braces_in_the_source(find):

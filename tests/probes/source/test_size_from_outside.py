@@ -51,6 +51,17 @@ OPTIONS = {
             loader = DataLoader(ds, batch_size=batch_size)  # here
         """, 3, "default={}", "--batch-size"),
     "through a wrapper": (WRAPPER, 11, "default={}", "--batch-size"),
+    "of one of several subcommands": ("""
+        evaluate.add_argument("--batch-size", type=int, default=256)
+        train.add_argument("--batch-size", type=int, default=16)
+        loader = DataLoader(ds, batch_size=args.batch_size)  # here
+        """, 3, "default={}", "--batch-size"),
+    "of two, by a condition": ("""
+        parser.add_argument("--test-batch-size", default=1000)
+        parser.add_argument("--batch-size", default=16)
+        size = args.test_batch_size if test else args.batch_size
+        loader = DataLoader(ds, batch_size=size)  # here
+        """, 3, "default={}", "--batch-size"),
 }  # fmt: skip
 CALLERS = {
     "a number at the caller": (WRAPPER.replace("args.batch_size", "16"), 13, "batch_size={}"),
