@@ -105,8 +105,9 @@ def _refused(measurements: Measurements) -> list[Finding]:
     if not sizes:
         return []
     record = measurements.record
-    limit = record.device.capacity_bytes if record.device is not None else 0
-    message = f"out of memory at {', '.join(map(str, sizes))} (limit {format_bytes(limit)})"
+    message = f"out of memory at {', '.join(map(str, sizes))}"
+    if record.device is not None:
+        message += f" (limit {format_bytes(record.device.capacity_bytes)})"
     doubtful = [size for size in sizes if refused_beside_others_only(record.trials, size)]
     if doubtful:
         message += (

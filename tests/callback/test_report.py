@@ -142,6 +142,9 @@ class TestAdvice:
         assert "no larger size" in rule(full, "callback.try").message
         few = advise(record(trial(0, 32), num_samples=40))
         assert rule(few, "callback.try").evidence[0].value <= 40
+        whole = advise(record(trial(0, 32), num_samples=32))
+        assert "room for about" in rule(whole, "callback.headroom").message
+        assert "has no more samples" in rule(whole, "callback.try").message
 
     def test_nothing_to_try_where_the_loader_limits(self):
         advice = advise(record(trial(0, 32, input_wait_s=spread(0.08))))
