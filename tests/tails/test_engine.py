@@ -274,6 +274,14 @@ def test_a_sweep_is_quick():
     assert time.process_time() - start < 2
 
 
+def test_near_a_huge_size_not_all_are_tried():
+    start = time.process_time()
+    report = planned(27 * 36_000_000 + 7, 36_000_000)
+    assert time.process_time() - start < 2
+    assert all(abs(size.batch_size - 36_000_000) <= 4000 for size in report.nearest_clean)
+    assert report.nearest_clean or "36,004,000" in report.unavailable["nearest_clean"]
+
+
 def test_a_tpu_has_what_is_documented_and_nothing_that_only_mirrored_strategy_showed():
     facts = {"setup": "tpu", "num_ranks": 8, "model": ModelFacts(batch_norm=1)}
     report = report_of(Pipeline(num_samples=1029, batch_size=64, **facts))
