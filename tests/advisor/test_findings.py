@@ -312,6 +312,8 @@ SAID = [
         "memory.refused",
         "out of memory at 128, 256",
     ),
+    (retried(1), "memory.retries", "flushed its cache once at this size"),
+    (retried(3), "memory.retries", "flushed its cache 3 times at this size"),
     (slowly_flushing(), "memory.retries_above", "(0.4 against 0.9 samples per second)"),
     (at(size=1, loader=loader_of(100), norms=NORMS), "batch_norm.small", "with 1 sample a step"),
     (
