@@ -21,16 +21,23 @@ from batchadvisor.records import (
 from batchadvisor.reports.builder.charts.timelines import TIMELINE_POINTS, overlay, timelines
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.builder.sections.distribution import epoch_rows
+from batchadvisor.reports.builder.sections.identity import identity
 from batchadvisor.reports.builder.sections.tail_blocks import rank_blocks
 from batchadvisor.session.recording.store import read_record
 from batchadvisor.units import GIB
 from msgspec.structs import replace
 
-from ..on_paper import exactly
+from ..on_paper import discovery_of, exactly, loader_of, record_of
 from . import builders, samples
 
 CPU = Path(__file__).parents[1] / "data/records/char_gpt_cpu.json"
 EVERY = [samples.cpu, samples.gpu, samples.nothing_fits, samples.interrupted]
+
+
+def test_a_loader_whose_size_is_not_known():
+    loader = loader_of(batch_size=None, num_workers=1)
+    facts = dict(identity(record_of(discovery=discovery_of(loader=loader))))
+    assert "batch_size=?, 15625 samples, RandomSampler, 1 worker," in facts["loader"]
 
 
 def test_what_is_said_of_many_sizes_is_not_cut():
