@@ -185,6 +185,9 @@ def _estimates(measurements: Measurements, advice: Advice, size: int) -> list[Fi
     if larger is None:
         ran_too = ", ".join(map(str, _paid_too_little(measurements, size)))
         why = room if isinstance(room, str) else "no larger size fits"
+        discovery = measurements.record.discovery
+        if discovery is not None and discovery.primary.num_samples in range(1, size + 1):
+            why = "the data set has no more samples"
         if ran_too:
             why = f"{ran_too} ran too and gained too little"
         return [*findings, _try(f"no larger size to try: {why}", size, f"{again} for other sizes.")]

@@ -176,7 +176,7 @@ def retries(measurements: Measurements, batch_size: int) -> list[Finding]:
         Finding(
             rule="memory.retries",
             severity="warning",
-            message=f"the allocator flushed its cache {num} times at this size: memory is "
+            message=f"the allocator flushed its cache {_times(num)} at this size: memory is "
             "too tight for full speed, and after a batch of another size this one may be refused",
             evidence=(Evidence(metric="allocation retries", value=num, threshold=0),),
             remedy="a smaller size" + ("." if _expandable(measurements) else f", or {_REMEDY}."),
@@ -204,15 +204,23 @@ def retries_above(measurements: Measurements, batch_size: int) -> list[Finding]:
                 rule="memory.retries_above",
                 severity="info",
                 message=f"batch {size} is slower than batch {batch_size} "
-                f"({rate.median * unit:,.0f} against {fast:,.0f} {rate_name(measurements)}), and "
-                f"the allocator flushed its cache {num} times there to find memory, which stops "
-                f"the GPU{': that is why' if in_each else '; it may be why'}",
+                f"({_rate(rate.median * unit)} against {_rate(fast)} {rate_name(measurements)}), "
+                f"and the allocator flushed its cache {_times(num)} there to find memory, which "
+                f"stops the GPU{': that is why' if in_each else '; it may be why'}",
                 evidence=(Evidence(metric="allocation retries", value=num, threshold=0),),
                 remedy="stay below that size"
                 + ("." if _expandable(measurements) else f", or {_REMEDY}."),
             )
         )
     return findings
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _retries(trial: Trial) -> int:

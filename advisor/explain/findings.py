@@ -105,8 +105,9 @@ def _refused(measurements: Measurements) -> list[Finding]:
     if not sizes:
         return []
     record = measurements.record
-    limit = record.device.capacity_bytes if record.device is not None else 0
-    message = f"out of memory at {', '.join(map(str, sizes))} (limit {format_bytes(limit)})"
+    message = f"out of memory at {', '.join(map(str, sizes))}"
+    if record.device is not None:
+        message += f" (limit {format_bytes(record.device.capacity_bytes)})"
     doubtful = [size for size in sizes if refused_beside_others_only(record.trials, size)]
     if doubtful:
         message += (
@@ -225,13 +226,15 @@ def _doubts(measurements: Measurements) -> list[Finding]:
     kinds: dict[str, list[str]] = {}
     for text in texts:  # the same doubt of many trials is said once, at its worst
         kinds.setdefault(_NUMBERS.split(text)[0], []).append(text)
+    # Those of a callback are of its loop, its clock or its files: nobody else's work is at fault.
+    remedy = "" if record.observed is not None else "run again when the machine is free."
     return [
         Finding(
             rule="doubt",
             severity="warning",
             message=max(same, key=_numbers)
             + (f" (the worst of {len(same)} trials)" if len(same) > 1 else ""),
-            remedy="run again when the machine is free.",
+            remedy=remedy,
         )
         for same in kinds.values()
     ]

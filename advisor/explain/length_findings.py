@@ -17,13 +17,15 @@ LEAST_CHANCE = 1e-4
 def percent_of_epochs(chance: float) -> str:
     """A chance an epoch, as people read it.
 
-    >>> [percent_of_epochs(value) for value in (0.0, 0.0034, 0.38, 0.99999)]
-    ['below 0.01%', '0.34%', '38%', 'above 99.9%']
+    >>> [percent_of_epochs(value) for value in (0.0, 0.0034, 0.38, 0.997, 0.99999)]
+    ['below 0.01%', '0.34%', '38%', '99.7%', 'above 99.9%']
     """
     if chance < LEAST_CHANCE:
         return f"below {LEAST_CHANCE:.2%}"
     if chance > 0.999:
         return "above 99.9%"
+    if chance >= 0.995:
+        return f"{chance:.1%}"
     return f"{chance:.0%}" if chance >= 0.1 else f"{100 * chance:.2g}%"
 
 

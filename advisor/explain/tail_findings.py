@@ -19,6 +19,7 @@ from ...units import format_measured
 from ..measured.epoch_end import SCRIPTS_OWN, known_loss, layout_at, pipeline_of
 from ..measured.measurements import Measurements
 from ..measured.sizes import MIN_STEPS_AN_EPOCH
+from ..tails.case import counted
 from ..tails.conditions import SMALL_BATCH_NORM
 from ..tails.engine import findings
 from ..tails.fixes import fixes_without
@@ -42,13 +43,13 @@ def tail_findings(
     all_findings = []
     if check is not None:
         all_findings = _executed(tail, check, _avoided(measurements, batch_size, check))
-    norms = discovery.norm_layers if discovery is not None else None
     if tail is not None and discovery is not None:
         all_findings += _foreseen(
             measurements, discovery, batch_size, _near_by(measurements, tail), check
         )
         all_findings += _few_steps(measurements, tail)
-    all_findings += _small_batch(norms, batch_size)
+    if discovery is not None and discovery.axis == "samples":
+        all_findings += _small_batch(discovery.norm_layers, batch_size)
     return all_findings
 
 
@@ -273,7 +274,7 @@ def _small_batch(norms: NormLayers | None, batch_size: int) -> list[Finding]:
         Finding(
             rule="batch_norm.small",
             severity="warning",
-            message=f"BatchNorm with {batch_size} samples a step has noisy statistics",
+            message=f"BatchNorm with {counted(batch_size)} a step has noisy statistics",
             evidence=(
                 Evidence(metric="BatchNorm layers", value=norms.batch_norm),
                 Evidence(metric="batch size", value=batch_size, threshold=SMALL_BATCH_NORM),

@@ -176,9 +176,9 @@ def _by_losses(losses: Losses, profile: Profile, workers: Workers) -> Verdict:
                     threshold=FILLED_PCT,
                 )
             )
-    remedy = remedy_of(limit, profile, workers)
+    helped: Limit = limit
     if limit == "cannot tell" and share >= LOSS_SHARE:
-        remedy = remedy_of(kind, profile, workers)
+        helped = kind
         message = (
             f"two things cost much: {message_of(kind, losses)}, and the kernels do not fill the GPU"
         )
@@ -186,9 +186,10 @@ def _by_losses(losses: Losses, profile: Profile, workers: Workers) -> Verdict:
         message = small_losses(losses)
     else:
         message = message_of(limit, losses)
+    remedy = remedy_of(helped, profile, workers)
     if limit == "saturated" and losses.unfilled is None:
         remedy = UNTIMED
-    if limit != "input" and losses.input >= LOSS_SHARE:
+    if helped != "input" and losses.input >= LOSS_SHARE:
         loader = remedy_of("input", profile, workers)
         remedy += f" For the {losses.input:.0%} that it waits for the DataLoader: {loader}."
     return Verdict(

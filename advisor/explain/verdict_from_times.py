@@ -195,6 +195,8 @@ def _input(wait: float, workers: Workers, threshold: float = INPUT_SHARE) -> Ver
     how = ""
     if workers.number is not None:
         how = f": {workers.number} workers do not keep up"
+    if workers.number == 1:
+        how = ": its worker does not keep up"
     if workers.number == 0:
         how = ": it loads in the training process (num_workers=0)"
     share = Evidence(

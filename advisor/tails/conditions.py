@@ -21,6 +21,20 @@ def smallest_part(layout: Layout) -> int:
     return min(filter(None, layout.last), default=0)
 
 
+def smallest_made(layout: Layout) -> int:
+    """Samples of the rank that has the fewest in any step: in a full one some may have fewer."""
+    return min((size for sizes in made(layout) for size in sizes if size), default=0)
+
+
+def shortened(layout: Layout) -> tuple[int, int] | None:
+    """Samples in the last step of the rank that has the fewest, and its own in a full one.
+
+    `None` where each rank that has samples there has as many as ever.
+    """
+    pairs = zip(layout.last, layout.full, strict=False)  # refused samples have no place
+    return min(((few, many) for few, many in pairs if 0 < few < many), default=None)
+
+
 def num_shares(pipeline: Pipeline) -> int:
     """Data workers of one process that each cut batches of their own share of a stream."""
     shares = pipeline.iterable and pipeline.setup == "dataloader"
@@ -37,15 +51,20 @@ def count(value: int | None) -> int:
 
 def made(layout: Layout) -> tuple[tuple[int, ...], ...]:
     """The kinds of steps that an epoch really makes: full ones, and the last if it differs."""
-    most = max(layout.batches)
-    if most > 1 or (most and not layout.is_short):
+    if _has_full(layout):
         return (layout.full, layout.last) if layout.last != layout.full else (layout.full,)
-    return (layout.last,) if most else ()
+    return (layout.last,) if max(layout.batches) else ()
 
 
 def after_others(layout: Layout) -> bool:
     """Whether a short last step follows full ones."""
-    return layout.is_short and max(layout.batches) > 1
+    return layout.is_short and _has_full(layout)
+
+
+def _has_full(layout: Layout) -> bool:
+    """Whether an epoch makes a full step; workers with small shares make several short ones."""
+    most = max(layout.batches)
+    return most > len(layout.short) and (most > 1 or not layout.is_short)
 
 
 def short(pipeline: Pipeline, layout: Layout) -> int:

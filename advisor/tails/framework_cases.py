@@ -14,6 +14,7 @@ from .conditions import (
     count,
     harm,
     made,
+    shortened,
     smallest_part,
     trains,
 )
@@ -320,7 +321,7 @@ def _compiled(pipeline: Pipeline) -> bool:
 
 def _new_shape(pipeline: Pipeline, layout: Layout) -> int:
     del pipeline
-    return MET if after_others(layout) else NO
+    return MET if after_others(layout) and shortened(layout) is not None else NO
 
 
 def _say_new_shape(pipeline: Pipeline, layout: Layout) -> Said:

@@ -18,6 +18,8 @@ from .conditions import (
     num_shares,
     of_torch,
     short,
+    shortened,
+    smallest_made,
     smallest_part,
     trains,
 )
@@ -70,19 +72,23 @@ LOADER_SHORT = TailCase(
 
 
 def _below_one_batch(pipeline: Pipeline, layout: Layout) -> int:
-    return MET if layout.steps and (pipeline.num_samples or 0) < layout.full_samples else NO
+    if not layout.steps or (pipeline.num_samples or 0) >= layout.full_samples:
+        return NO
+    # Where every rank draws all samples, they may be several batches of each.
+    return MET if max(layout.batches) == 1 or num_shares(pipeline) > 1 else NO
 
 
 def _say_below_one_batch(pipeline: Pipeline, layout: Layout) -> Said:
     samples = pipeline.num_samples or 0
     all_ranks = "" if pipeline.num_ranks == 1 else " over all ranks"
     several = f" ({format_runs(layout.last)} by rank)" if len(layout.last) > 1 else ""
-    steps = "one step" if layout.steps == 1 else f"{format_count(layout.steps)} steps"
-    every = "all " if max(layout.batches) == 1 and not layout.duplicates else ""
+    every = "all " if not layout.duplicates else ""
+    epoch = f"one step of {every}{counted(layout.last_samples)}{several}"
+    if max(layout.batches) > 1:
+        epoch = f"{max(layout.batches)} batches of {format_runs(layout.short)} samples"
     return say(
         f"a full batch is {counted(layout.full_samples)}{all_ranks}, more than the data set has: "
-        f"an epoch is {steps} of {every}{counted(layout.last_samples)}{several}; a smaller batch "
-        "says what is really trained",
+        f"an epoch is {epoch}; a smaller batch says what is really trained",
         Evidence(metric="samples", value=samples, threshold=layout.full_samples),
     )
 
@@ -107,7 +113,7 @@ LOADER_BELOW_ONE_BATCH = TailCase(
 
 def _contrasted(pipeline: Pipeline, layout: Layout) -> int:
     del pipeline
-    if not after_others(layout):
+    if not after_others(layout) or shortened(layout) is None:
         return NO
     return harm(layout.weight > HARMFUL_WEIGHT or smallest_part(layout) == 1)
 
@@ -119,7 +125,7 @@ def _others(count: int) -> str:
 
 def _say_contrasted(pipeline: Pipeline, layout: Layout) -> Said:
     del pipeline
-    few, many = smallest_part(layout), max(layout.full)
+    few, many = shortened(layout) or (0, 0)
     return say(
         f"the last batch compares {counted(few)} with each other where a full one compares "
         f"{format_count(many)}: each has {_others(few)} negatives and not {_others(many)}",
@@ -157,6 +163,12 @@ def _say_no_steps(pipeline: Pipeline, layout: Layout) -> Said:
     wanted = layout.full_samples
     whose = "" if pipeline.num_ranks == 1 else " over all ranks"
     shares = num_shares(pipeline)
+    if not (pipeline.drop_last or pipeline.sampler_drop_last):
+        return say(
+            f"{counted(samples)} for {pipeline.num_ranks} ranks, all of which stop with the first "
+            "that has none left: no step is made",
+            Evidence(metric="samples", value=samples, threshold=pipeline.num_ranks),
+        )
     if shares > 1:
         share = -(-samples // shares)
         return say(
@@ -238,20 +250,24 @@ def _has_torch_norm(pipeline: Pipeline) -> bool:
     return of_torch(pipeline) and local > 0
 
 
+def _batch_norm_raises(pipeline: Pipeline) -> bool:
+    """Whether BatchNorm refuses one sample."""
+    model = pipeline.model
+    return trains(pipeline) and count(model.batch_norm) > 0 and model.batch_norm_values in (None, 1)
+
+
 def _one_value(pipeline: Pipeline, layout: Layout) -> int:
     model = pipeline.model
     if count(model.instance_norm) and model.instance_norm_values == 1 and layout.steps:
         return HARM
-    least = smallest_part(layout)
-    if least != 1:
+    if smallest_made(layout) != 1:
         return NO
-    if trains(pipeline) and count(model.batch_norm) and model.batch_norm_values in (None, 1):
+    if _batch_norm_raises(pipeline):
         return HARM
     return HARM if count(model.group_norm) and model.group_norm_values == 1 else NO
 
 
 def _say_one_value(pipeline: Pipeline, layout: Layout) -> Said:
-    del layout
     model = pipeline.model
     if model.instance_norm and model.instance_norm_values == 1:
         return say(
@@ -260,12 +276,14 @@ def _say_one_value(pipeline: Pipeline, layout: Layout) -> Said:
             Evidence(metric="values per channel", value=1, threshold=2),
         )
     who = "the last batch" if pipeline.num_ranks == 1 else "a rank's last batch"
-    kind = "BatchNorm" if model.batch_norm else "GroupNorm"
-    over = "channel" if model.batch_norm else "group"
-    known = (model.batch_norm_values if model.batch_norm else model.group_norm_values) is not None
-    unless = "" if known else f" where {'its maps are' if model.batch_norm else 'a group is'} 1x1"
+    if smallest_part(layout) != 1:
+        who = "a rank's part of a full batch"
+    kind = "GroupNorm over one value per group raises ValueError"
+    if _batch_norm_raises(pipeline):
+        kind = "BatchNorm over one value per channel raises ValueError"
+        kind += " where its maps are 1x1" if model.batch_norm_values is None else ""
     return say(
-        f"{who} holds one sample; {kind} over one value per {over} raises ValueError{unless}",
+        f"{who} holds one sample; {kind}",
         Evidence(metric="samples of the smallest rank", value=1, threshold=2),
     )
 

@@ -30,14 +30,16 @@ def _duplicates(pipeline: Pipeline, layout: Layout) -> int:
 def _say_duplicates(pipeline: Pipeline, layout: Layout) -> Said:
     samples = pipeline.num_samples or 0
     share = layout.duplicates / samples if samples else 0.0
-    drawn, counts = f"{of_all(layout.duplicates, pipeline)} are drawn again", "them twice"
+    drawn = f"{of_all(layout.duplicates, pipeline)} are drawn again"
+    counts = "metrics count them twice"
     if layout.duplicates > samples:
         whole = counted(samples)
         drawn = f"{format_count(layout.duplicates)} draws repeat the {whole} of the data set"
-        counts = "each draw"
+        counts = "metrics count each draw"
+    if pipeline.setup == "trainer" and not trains(pipeline):
+        counts = "the Trainer leaves them out of its results"
     return say(
-        f"{drawn} so that all ranks have equal steps ({share:.1%} more work; metrics count "
-        f"{counts})",
+        f"{drawn} so that all ranks have equal steps ({share:.1%} more work; {counts})",
         Evidence(metric="share of repeated samples", value=share, threshold=HARMFUL_SHARE),
     )
 
@@ -102,7 +104,11 @@ DISTRIBUTED_NO_SAMPLES = TailCase(
     remedies=("ranks", "pad"),
     applies=lambda pipeline: (
         pipeline.sampler_drop_last
-        or (pipeline.setup == "lightning" and sampler_of(pipeline) == "shards")
+        or (
+            pipeline.setup == "lightning"
+            and pipeline.sampler is None
+            and sampler_of(pipeline) == "shards"
+        )
     ),
     fires=_no_samples,
     says=_say_no_samples,
@@ -223,7 +229,7 @@ JOIN_DIVISOR = TailCase(
     ),
     advice="Choose by what should stay: the weight of a sample (default) or the size of the step.",
     remedies=("join.divisor", "join.throw", "drop"),
-    applies=lambda pipeline: pipeline.setup == "join",
+    applies=lambda pipeline: pipeline.setup == "join" and trains(pipeline),
     fires=_joined,
     says=_say_join,
     example=example_of_ranks(1025, 64, "join"),
@@ -273,10 +279,8 @@ DDP_UNEVEN_SIZES = TailCase(
     applies=lambda pipeline: (
         pipeline.num_ranks > 1
         and pipeline.model.loss != "sum"
-        and (
-            pipeline.setup in DDP_SETUPS
-            or (pipeline.setup == "accelerate" and pipeline.stage == "train")
-        )
+        and trains(pipeline)
+        and (pipeline.setup in DDP_SETUPS or pipeline.setup == "accelerate")
     ),
     fires=_uneven_sizes,
     says=_say_uneven_sizes,
@@ -295,6 +299,7 @@ def _say_sync(pipeline: Pipeline, layout: Layout) -> Said:
         message = "the last step holds one sample over all ranks, which SyncBatchNorm lets pass"
     elif layout.last_samples == 1:
         message = "SyncBatchNorm over one value raises ValueError in a world of one rank"
+        message += " where its maps are 1x1" if pipeline.model.batch_norm_values is None else ""
     else:
         message = (
             f"the last step has {format_runs(layout.last)} samples by rank; SyncBatchNorm weighs "
@@ -338,9 +343,11 @@ def _say_chunks(pipeline: Pipeline, layout: Layout) -> Said:
     uneven = [step for step in steps if step[0] != step[-1]]
     sizes = next((step for step in uneven if 0 in step), uneven[-1])
     idle = sizes.count(0)
-    when = "the last step" if sizes == layout.last and len(steps) > 1 else "every step"
+    when = "every step"
     if max(layout.batches) == 1:
         when = "the only step"
+    elif len(steps) > 1:
+        when = "the last step" if sizes == layout.last else "a full step"
     what = f"{idle} of {len(sizes)} GPUs have no work" if idle else "the GPUs have unequal parts"
     if pipeline.model.loss_in_forward and not idle:
         what += ", and the mean of their losses is a mean of means"

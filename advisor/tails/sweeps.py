@@ -17,6 +17,8 @@ from .pipeline import check, refuse
 
 NEAR_SHARE = 0.25
 """Clean sizes are looked for within this relative distance."""
+MOST_NEAR = 4000
+"""Sizes on each side that are looked at, however large a size is."""
 MAX_CLEAN = 3
 WHATEVER_THE_SIZE = frozenset(("ddp.no-sampler", "lightning.sampler"))
 """Cases that no batch size avoids; they are no reason to take another one."""
@@ -150,10 +152,11 @@ def near_by(
     pipeline: Pipeline, *, largest: int | None = None, near: float = NEAR_SHARE
 ) -> tuple[int, int]:
     """The least and the largest size in which clean ones are looked for."""
-    size, high = pipeline.batch_size, round(pipeline.batch_size * (1 + near))
+    size = pipeline.batch_size
+    high = min(round(size * (1 + near)), size + MOST_NEAR)
     for cap in (pipeline.num_samples, largest):
         high = high if cap is None else min(high, cap)
-    return max(1, round(size * (1 - near))), high
+    return max(1, round(size * (1 - near)), size - MOST_NEAR), high
 
 
 def outwards(pipeline: Pipeline, *, step: int = 1, most: int = 500) -> Iterator[SweepRow]:

@@ -223,9 +223,11 @@ def next_command(answer: ClusterPlan, typed: Sequence[str]) -> str:
     """
     words = ["batchadvisor", "plan", *typed]
     if not answer.options and not answer.link:
-        names = [card.name for card in answer.cards]
-        for name in names:
-            words += ["--count", f"{name}=2"]
+        for card in answer.cards:
+            # A name with its folder tells two types apart on a page; of such the folder is taken.
+            apart = any(other.name == f"{card.name} ({other.record})" for other in answer.cards)
+            folder = apart or card.name.endswith(f" ({card.record})")
+            words += ["--count", f"{card.record if folder else card.name}=2"]
         return shlex.join(words)
     return shlex.join([*words, "-o", "plan.html"])
 

@@ -90,7 +90,7 @@ def _headline(plan: ClusterPlan) -> str:
             return f"One {plan.cards[0].name}: batch {plan.cards[0].recommended}"
         sizes = ", ".join(f"{card.name} {card.recommended}" for card in plan.cards)
         doubt = any(finding.message.startswith("cannot tell") for finding in plan.findings)
-        if doubt:
+        if doubt or len(known) < len(plan.cards):
             return f"Cannot tell which card is quickest. Batch size of each: {sizes}"
         return f"{known[0].name} is quickest. Batch size of each: {sizes}"
     best = plan.options[0]

@@ -297,7 +297,8 @@ def _signed(seconds: float) -> str:
 def _times_word(old: _Pair | None, new: _Pair | None) -> Cell:
     if old is None or new is None or old[0] <= 0:
         return Cell(UNKNOWN)
-    return Cell(f"x{new[0] / old[0]:.2f}", new[0] / old[0])
+    ratio = new[0] / old[0]
+    return Cell(f"x{ratio:.2f}" if not 0 < ratio < 0.1 else f"x{ratio:.2g}", ratio)
 
 
 def _calls(old: _Pair | None, new: _Pair | None) -> Cell:

@@ -223,8 +223,9 @@ def _tail(advice: Advice) -> str:
         reason = advice.unavailable.get("tail")
         return f"not known: {reason}" if reason else ""
     if not tail.last_batch:
-        return "no short batch" if not tail.dropped else f"{tail.dropped} samples dropped an epoch"
-    text = f"{tail.last_batch} samples instead of {tail.batch_size}"
+        dropped = f"{plural(tail.dropped, 'sample')} dropped an epoch"
+        return dropped if tail.dropped else "no short batch"
+    text = f"{plural(tail.last_batch, 'sample')} instead of {tail.batch_size}"
     check = advice.tail_check
     if check is None:
         return f"{text}; none was seen yet"

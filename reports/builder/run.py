@@ -48,6 +48,8 @@ from .sizes.columns import sizes_table
 from .sizes.rows import size_rows
 from .sizes.tables import plain_table
 
+LONGEST = 1500
+"""Letters of what is said of all sizes or causes together."""
 MOST_OF_SEVERAL = 8
 """Kernels and operators of each device that are listed where a run has several."""
 UNFINISHED = {
@@ -92,7 +94,7 @@ def build_report(
         state=record.state,
         notices=_notices(record),
         headline=clean(advice.headline),
-        reason=clean(advice.reason),
+        reason=clean(advice.reason, limit=LONGEST),
         sureness=sureness(record, advice) if advice.recommended is not None else "",
         change=clean(change_text(advice)),
         circumstances=_facts(
@@ -117,10 +119,10 @@ def build_report(
         findings=tuple(
             Finding(
                 severity=finding.severity,
-                message=clean(finding.message),
+                message=clean(finding.message, limit=LONGEST),
                 evidence=clean(evidence_text(finding.evidence, finding.message)),
                 numbers=evidence_table(finding.evidence, finding.message),
-                remedy=clean(finding.remedy),
+                remedy=clean(finding.remedy, limit=LONGEST),
                 code=tuple(map(clean, finding.code)),
                 estimate=finding.confidence == "estimate",
             )

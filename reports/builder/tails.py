@@ -128,7 +128,7 @@ def _last(layout: Layout, pipeline: Pipeline) -> str:
         placed = plural(layout.last_samples, "sample")
     if max(layout.batches) == 1:
         return f"{placed}; it is the only one of an epoch"
-    if pipeline.stage == "predict":
+    if pipeline.stage == "predict" or max(layout.batches) == len(layout.short):
         return placed
     weight = number(float(f"{layout.weight:.3g}"))
     return f"{placed}; each weighs {weight} times the others under a mean loss"

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ...records import Choice
 from ..text import SizesTable, TextReport
+from ..words.wording import clean
 from . import sections
 from .answer import add_verdict
 from .page import Page
@@ -203,7 +204,7 @@ def _add_warnings(page: Page, text: TextReport, sureness: str, *, room: int) -> 
     for each in findings:
         helps = f" → {each.remedy}" if each.severity == "error" and each.remedy else ""
         style = sections.SEVERITY_STYLES[each.severity]
-        said.append((f"{each.severity}: ", f"{each.message}{helps}", style))
+        said.append((f"{each.severity}: ", clean(f"{each.message}{helps}"), style))
     if any(file.action != "save (not written)" for file in changed):
         said.append(("", "the script itself changed files: see them in the whole answer", "dim"))
     for number, (label, sentence, style) in enumerate(said):

@@ -63,8 +63,11 @@ class Page:
     def entry(
         self, text: str, *, label: str = "", style: str = "", label_style: str = "", indent: int = 2
     ) -> None:
-        """Text wrapped to the width; all its lines begin where the label ends."""
-        label, text = self.safe(label), self.safe(text)
+        """Text wrapped to the width; all its lines begin where the label ends.
+
+        Whoever makes the page has cut what is too long.
+        """
+        label, text = self.safe(label), clean(text, self.encoding, limit=len(text) + 4)
         room = self.width - indent - cell_len(label)
         if label and room < MIN_BODY:
             self.entry(label.rstrip(), style=label_style, indent=indent)

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from batchadvisor.features.plan.page import build_plan_page
 from batchadvisor.features.plan.split.cluster import NoPlanError
 from batchadvisor.features.plan.split.interconnects import INTERCONNECTS, interconnect
 from batchadvisor.features.plan.split.links import estimated_link, measured_link, sync_at
@@ -9,7 +10,7 @@ from batchadvisor.features.plan.words.snippet import snippet_of_shares
 from batchadvisor.records import ScriptInfo
 
 from ..on_paper import discovery_of, failure_of, numbered, trial_of
-from ..plans import TYPES, VERSIONS, gpu_record, plan_of, probed, type_record
+from ..plans import TYPES, VERSIONS, gpu_record, job_record, plan_of, probed, type_record
 from .test_distribution import at, record
 
 
@@ -152,6 +153,15 @@ class TestOneGpu:
         assert [option.name for option in plan.options] == ["one a100", "one t4"]
         assert {option.global_batch for option in plan.options} == {640}
 
+    def test_a_card_whose_speed_alone_is_not_known_is_in_no_race(self):
+        plan = plan_of(probed("t4"), probed("a100", record=job_record("a100", 64, 0.022, 0.010)))
+        assert [card.samples_per_s is None for card in plan.cards] == [False, True]
+        assert build_plan_page(plan).headline.startswith("Cannot tell which card is quickest.")
+
+    def test_one_gpu_synchronises_with_nobody(self):
+        assert plan_of(probed("t4", 1)).unavailable == {}
+        assert "synchronisation" in plan_of(probed("t4", 2)).unavailable
+
 
 OTHER_SCRIPT = ScriptInfo(path="other.py", digest="fedcba9876543210")
 OTHER_TEXT = ScriptInfo(path="train.py", digest="fedc")
@@ -247,6 +257,26 @@ class TestForecast:
         (last,) = [p for p in plan.forecast if p.num_gpus == 64 and p.scaling == "strong"]
         assert last.step_s is None
         assert "fewer" in last.unavailable["step_s"]
+
+    def test_sizes_are_multiples_here_too(self):
+        link = estimated_link(interconnect("pcie4"), "pcie4", 1000, 4)
+        types = (probed("a100", 1, recommend=128), probed("t4", 2, recommend=64))
+        plan = plan_of(*types, link=link, multiple_of=24)
+        assert all(size % 24 == 0 for point in plan.forecast for size in point.batch_sizes)
+        weak = [point for point in plan.forecast if point.scaling == "weak"]
+        assert {point.batch_sizes for point in weak if point.cards == ("1 x a100",)} == {(120,)}
+        many = [p for p in plan.forecast if p.num_gpus == 16 and p.scaling == "strong"]
+        assert {point.step_s for point in many} == {None}  # 216 samples are 9 such batches
+        assert "with 24 each" in many[0].unavailable["step_s"]
+
+    def test_only_a_measured_tsync_is_called_measured(self):
+        job = job_record("a100", 64, 0.022, 0.010)
+        own = measured_link("job", job, 64)
+        other = estimated_link(interconnect("pcie4"), "pcie4", 1000, 4)
+        for link, measured in ((own, {2}), (other, set())):
+            plan = plan_of(probed("a100", record=job), link=link)
+            seen = {p.num_gpus for p in plan.forecast if p.confidence == "measured"}
+            assert seen == measured
 
     def test_mixed(self):
         link = estimated_link(interconnect("100GbE"), "100GbE", 1000, 4)

@@ -112,6 +112,12 @@ def flushing(retries, rate=4000):
     return at(trial_of(256, 256 / 7000, memory=held(60, 58)), above, size=256)
 
 
+def slowly_flushing():
+    """The same at less than a sample a second."""
+    above = trial_of(8, 8 / 0.4, memory=held(78, 76, retries=40))
+    return at(trial_of(4, 4 / 0.9, memory=held(60, 58)), above, size=4)
+
+
 def limited(*reasons):
     return timed(counters=Counters(throttle_reasons=reasons))
 
@@ -176,6 +182,7 @@ SIDES = {
         [
             at(size=8, loader=loader_of(800), norms=NORMS),
             at(size=4, norms=NormLayers(group_norm=3)),
+            at(size=6, loader=loader_of(700, axis="seconds", batch_size=6), norms=NORMS),
         ],
     ),
     "noise": (
@@ -305,6 +312,10 @@ SAID = [
         "memory.refused",
         "out of memory at 128, 256",
     ),
+    (retried(1), "memory.retries", "flushed its cache once at this size"),
+    (retried(3), "memory.retries", "flushed its cache 3 times at this size"),
+    (slowly_flushing(), "memory.retries_above", "(0.4 against 0.9 samples per second)"),
+    (at(size=1, loader=loader_of(100), norms=NORMS), "batch_norm.small", "with 1 sample a step"),
     (
         at(*(trial_of(64, 0.1, doubts=(DOUBT.format(cores),)) for cores in (0.4, 1.4, 0.9))),
         "doubt",
@@ -316,6 +327,11 @@ SAID = [
 @pytest.mark.parametrize(("case", "rule", "text"), SAID)
 def test_it_says_what_was_seen(case, rule, text):
     assert text in case()[rule].message
+
+
+def test_memory_refused_on_a_device_that_nobody_knows():
+    found = at(trial_of(64, 0.1), failure_of(128), device=None)()["memory.refused"]
+    assert found.message == "out of memory at 128"
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,9 @@ class TestInput:
         discovery = discovery_of(loader=loader_of(num_workers=3))
         answer = verdict(trial_of(16, 1.0, wait_s=0.5), discovery=discovery)
         assert "3 workers do not keep up" in answer.message
+        alone = discovery_of(loader=loader_of(num_workers=1))
+        answer = verdict(trial_of(16, 1.0, wait_s=0.5), discovery=alone)
+        assert answer.message.endswith("its worker does not keep up")
 
     @pytest.mark.parametrize("iterable", [True, False])
     def test_workers_may_repeat_a_stream(self, iterable):

@@ -79,6 +79,16 @@ class TestCauses:
     def test_the_largest_counts(self, waits, limit):
         assert verdict_of(profile_of(input=waits, host=45.0 - waits)).limit == limit
 
+    def test_the_loader_is_told_what_helps_once(self):
+        """It costs much, kernels that do not fill the GPU cost as much."""
+        verdict = verdict_of(profile_of(input=35.0, filled=40.0))
+        assert verdict.limit == "cannot tell"
+        assert "two things" in verdict.message
+        assert verdict.remedy == remedy_of("input", None, Workers(wait=0.35))
+        beside = verdict_of(profile_of(input=16.0, host=36.0))
+        assert beside.limit == "host"
+        assert beside.remedy.count("pin_memory") == 1
+
     def test_many_small_losses_are_nobodys_fault(self):
         verdict = verdict_of(profile_of(input=12.0, host=12.0, comm=12.0, copies=12.0))
         assert verdict.limit == "cannot tell"

@@ -142,6 +142,9 @@ class TestAdvice:
         assert "no larger size" in rule(full, "callback.try").message
         few = advise(record(trial(0, 32), num_samples=40))
         assert rule(few, "callback.try").evidence[0].value <= 40
+        whole = advise(record(trial(0, 32), num_samples=32))
+        assert "room for about" in rule(whole, "callback.headroom").message
+        assert "has no more samples" in rule(whole, "callback.try").message
 
     def test_nothing_to_try_where_the_loader_limits(self):
         advice = advise(record(trial(0, 32, input_wait_s=spread(0.08))))
@@ -222,6 +225,10 @@ class TestText:
         said = {"state": "failed", "stop_reason": "out of memory: none"}
         agrees("watched-schedule-80.txt", self.text(record(first, second, refused, **said)))
 
+    def test_a_last_batch_of_one(self):
+        text = " ".join(self.text(record(trial(0, 32), num_samples=1025)).split())
+        assert "last batch 1 sample instead of 32" in text
+
     def test_times_stay_after_memory_was_refused_to_the_only_size(self):
         bad = trial(1, 32, outcome="out_of_memory", detail="no memory", step_s=0.1)
         watched = record(trial(0, 32), bad, state="failed", stop_reason="out of memory: none")
@@ -236,6 +243,12 @@ class TestText:
         text = " ".join(self.text(watched).split())
         assert text.count("took 6.0 times") == max(1, len(warned))
         assert "another one" in text
+
+    def test_a_full_disk_is_no_busy_machine(self):
+        doubt = "the record could not be written: no space left on device"
+        watched = record(trial(0, 32), doubts=(doubt,))
+        assert rule(advise(watched), "doubt").message == doubt
+        assert "run again" not in self.text(watched)
 
     def test_several_ranks_in_ascii(self):
         text = self.text(record(trial(0, 32), world_size=4), width=140, encoding="ascii")

@@ -51,6 +51,17 @@ def test_a_pod_for_each_type(kind):
     assert len(set(folders)) == len(TYPES)
 
 
+@pytest.mark.parametrize("kind", ["k8s", "jobset"])
+def test_the_jobs_are_those_that_the_next_step_watches(kind):
+    """A JobSet gives its jobs the labels of their template."""
+    probes = Probes(command=("batchadvisor", "run"), image=IMAGE, products=TYPES, name="probe")
+    jobs = manifests(kind, probes)[1:]
+    if kind == "jobset":
+        jobs = [job["template"] for job in jobs[0]["spec"]["replicatedJobs"]]
+    labels = [job["metadata"]["labels"]["app.kubernetes.io/instance"] for job in jobs]
+    assert labels == ["probe", "probe"]
+
+
 def test_a_train_job_for_each_type():
     done = emit(
         "trainjob", "train.py", "--runtime", "ours", "--claim", "disk", "--time-limit", "5m"

@@ -117,6 +117,13 @@ def test_a_step_of_more_and_smaller_batches_has_no_more_samples():
     assert any("x2 the samples" in note for note in table.notes)
 
 
+def test_what_shrank_to_nearly_nothing_is_no_zero():
+    before, after = ([OperatorTime(name="aten::mm", num_calls=3, self_s=s)] for s in (0.3, 1e-3))
+    (table,) = growth.tables(side(64, (), before), side(8, (), after))
+    at = [column.title for column in table.columns].index("ratio")
+    assert table.rows[0].cells[at] == "x0.0033"
+
+
 def test_bounds_are_explained_only_where_there_are_some():
     """Both sides list the same names, and neither all that it has."""
     both = (side(8, BEFORE, num_kernels=70), side(16, BEFORE, num_kernels=70))

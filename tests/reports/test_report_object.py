@@ -14,19 +14,48 @@ from batchadvisor.records import (
     Observed,
     RankInfo,
     RankTrial,
+    Scaling,
+    ScalingPoint,
     Tail,
 )
 from batchadvisor.reports.builder.charts.timelines import TIMELINE_POINTS, overlay, timelines
 from batchadvisor.reports.builder.run import build_report
+from batchadvisor.reports.builder.sections.distribution import epoch_rows
+from batchadvisor.reports.builder.sections.identity import identity
 from batchadvisor.reports.builder.sections.tail_blocks import rank_blocks
 from batchadvisor.session.recording.store import read_record
 from batchadvisor.units import GIB
 from msgspec.structs import replace
 
+from ..on_paper import discovery_of, exactly, loader_of, record_of
 from . import builders, samples
 
 CPU = Path(__file__).parents[1] / "data/records/char_gpt_cpu.json"
 EVERY = [samples.cpu, samples.gpu, samples.nothing_fits, samples.interrupted]
+
+
+def test_a_loader_whose_size_is_not_known():
+    loader = loader_of(batch_size=None, num_workers=1)
+    facts = dict(identity(record_of(discovery=discovery_of(loader=loader))))
+    assert "batch_size=?, 15625 samples, RandomSampler, 1 worker," in facts["loader"]
+
+
+def test_what_is_said_of_many_sizes_is_not_cut():
+    record, advice = samples.cpu()
+    said = f"{'; '.join(f'{size}: below 0.01%' for size in range(64, 102))}; 102: 97%"
+    finding = Finding(rule="memory.lengths", severity="warning", message=said, remedy=said)
+    report = build_report(record, replace(advice, reason=said, findings=(finding,)))
+    assert report.reason == report.findings[0].message == report.findings[0].remedy == said
+
+
+def test_the_interval_of_an_epoch_is_not_rounded_to_nothing():
+    point = ScalingPoint(world_size=2, epoch_s=exactly(100.0, 0.003), speedup=exactly(1.9, 0.003))
+    times = dict.fromkeys(("compute_s", "step_s", "sync_s"), exactly(0.1))
+    scaling = Scaling(
+        batch_size=8, world_size=2, verdict="pays", message="", points=(point,), **times
+    )
+    (row,) = epoch_rows(scaling)
+    assert row.cells[1] == "1 min 40 s ±0.3%"
 
 
 def built(sample, **rest):

@@ -2,7 +2,8 @@
 
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.records import TokenLengths, Tokens
+from batchadvisor.records import Profile, TokenLengths, Tokens
+from batchadvisor.reports.builder.charts.breakdown import step_time
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.builder.sections.tokens import token_facts
 from batchadvisor.reports.builder.sizes.columns import sizes_table
@@ -90,6 +91,16 @@ def test_the_line(fields, words):
     ((label, text),) = token_facts(size_rows(record, advise(record)))
     assert label == "Tokens"
     assert words in text
+
+
+def test_a_share_of_the_step_is_shared_by_samples_and_not_by_the_budget():
+    """Batches of 16 samples, of a budget of 512 tokens, take 0.1 s."""
+    profile = Profile(operators_pct=100.0, input_wait_pct=0.0)
+    trial = timed(0, 512, 0.1, 10**9, profile=profile, mean_arrived=16.0)
+    record = record_of((trial,), device=CPU, discovery=discovery_of(native=512))
+    chart = step_time(size_rows(record, advise(record)))
+    assert chart.series[0].texts[0].startswith("98% (6.1")
+    assert chart.series[0].texts[0].endswith(" ms)")
 
 
 def test_the_report_in_base_units():

@@ -14,11 +14,13 @@ from batchadvisor.records import (
     MemoryCurve,
     MemoryExplained,
     OperatorTime,
+    PeakSource,
     RunRecord,
 )
 from batchadvisor.reports.blocks import Charts
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.builder.sections.memory import memory_page
+from batchadvisor.reports.builder.sections.step_memory import step_section
 from batchadvisor.reports.builder.text import build_text
 from batchadvisor.reports.html.document import render as memory_html
 from batchadvisor.reports.html.page import chart_data, charts_of
@@ -31,7 +33,7 @@ from batchadvisor.units import GIB
 from msgspec.structs import replace
 
 from . import samples
-from .explained_samples import HOSTILE, estimate, explained
+from .explained_samples import HOSTILE, estimate, explained, step
 from .golden import agrees
 
 H100 = Path(__file__).parents[1] / "data/h100/char_gpt.json.gz"
@@ -88,6 +90,12 @@ def test_a_profile_with_allocations_shows_memory_over_the_step():
     page = html(build_report(record, advice))
     assert 'data-chart="mem-profiled_memory_0"' in page
     assert "Peak 3.00 GiB at 25% of ProfilerStep#4, inside aten::mm." in page
+
+
+def test_tensors_of_which_nobody_knows_what_they_are_for():
+    source = PeakSource(name="Block", roles={}, num_tensors=1)
+    section = step_section(replace(step(2), modules=(source,)), name="", key="")
+    assert section.tables[1].rows[0].cells == ("0 B", "0%", "1", "Block", "")
 
 
 class TestARun:

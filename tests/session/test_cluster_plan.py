@@ -1,6 +1,7 @@
 """`batchadvisor plan`: what it reads, what it prints, what it refuses."""
 
 import json
+import shlex
 
 import msgspec
 import pytest
@@ -147,6 +148,20 @@ class TestOutput:
         done = run("t4", "a100")
         assert done.output.startswith("A100-SXM4-80GB is quickest. Batch size of each: T4 64")
         assert "--count T4=2" in done.output.splitlines()[-1]
+
+    def test_a_chart_of_estimates_has_no_table_of_values(self, folder):
+        assert run(*self.WORDS, "-o", "plan.html").exit_code == 0
+        text = (folder / "plan.html").read_text()
+        assert 'class="chart"' in text
+        assert "<summary>Values</summary>" not in text
+
+    def test_the_next_command_means_each_of_two_folders_of_a_name(self, folder):
+        places = ("one/run", "two/run")
+        for place in places:
+            write(folder / place, type_record("t4"))
+        words = shlex.split(run(*places).output.splitlines()[-1].removeprefix("Next: "))
+        answer = plan(*words[2:])
+        assert [card.count for card in answer.cards] == [2, 2]
 
     def test_equal_cards_are_both_named(self, folder):
         write(folder / "other", type_record("a100"))

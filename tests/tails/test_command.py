@@ -84,6 +84,12 @@ class TestPlan:
         assert "times the others" not in text
         assert "all ranks" not in text
 
+    def test_workers_that_make_short_batches_alone(self):
+        words = ("--samples", 10, "--batch-size", 64, "--iterable", "--workers", 3)
+        text = typed(*words)
+        assert "3 batches of 4, 3, 3 samples" in " ".join(text.split())
+        assert "times the others" not in text
+
 
 class TestSweep:
     def test_clean_sizes_only(self):
@@ -124,6 +130,8 @@ class TestExplain:
         text = typed("--explain", case.id)
         assert text == typed("--explain", case.number)
         assert case.title in text
+        whole = " ".join(text.split())
+        assert all(" ".join(each.split()) in whole for each in (case.what, case.advice))
         assert "What to do" in text
         assert "no test has provoked it" not in text
         assert "ran:" in text

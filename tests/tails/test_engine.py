@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ..on_paper import discovery_of, loader_of
+from .said import case_of as said_of
 from .said import planned
 
 SNIPPETS = {name: each for name, each in vars(remedies).items() if isinstance(each, Snippet)}
@@ -164,6 +165,90 @@ class TestBadInput:
         assert "--samples" in report.unavailable["layout"]
 
 
+def message(name, *arguments, **facts):
+    """What is said of a case, empty where it did not fire."""
+    finding = said_of(planned(*arguments, **facts), name)
+    return "" if finding is None else finding.message
+
+
+class TestWhatIsSaid:
+    def test_the_layer_that_raises_is_named(self):
+        maps = ModelFacts(batch_norm=1, batch_norm_values=49, group_norm=1, group_norm_values=1)
+        assert "GroupNorm over one value per group" in message("norm.one-value", 9, 4, model=maps)
+        both = msgspec.structs.replace(maps, batch_norm_values=1)
+        assert "BatchNorm over one value" in message("norm.one-value", 9, 4, model=both)
+        in_eval = message("norm.one-value", 9, 4, model=both, stage="validate")
+        assert "GroupNorm" in in_eval
+
+    def test_maps_that_nobody_saw(self):
+        unknown = ModelFacts(sync_batch_norm=1)
+        assert message("syncbn.short-rank", 9, 4, model=unknown).endswith("maps are 1x1")
+        known = msgspec.structs.replace(unknown, batch_norm_values=1)
+        assert message("syncbn.short-rank", 9, 4, model=known).endswith("one rank")
+
+    def test_one_sample_of_a_full_batch(self):
+        """10 samples on 4 GPUs are 3, 3, 3, 1 in every step, whatever the epoch ends in."""
+        model = ModelFacts(batch_norm=1, batch_norm_values=1)
+        found = planned(108, 10, "data-parallel", 4, model=model)
+        assert "part of a full batch" in said_of(found, "norm.one-value").message
+        assert all("drop" not in fix.title for fix in said_of(found, "norm.one-value").fixes)
+        sizes = {"rank_batch_sizes": (63, 1), "model": model}
+        assert "part of a full batch" in message("norm.one-value", 138, 64, "ddp", 2, **sizes)
+        assert message("norm.one-value", 108, 12, "data-parallel", 4, model=model) == ""
+
+    def test_a_contrastive_loss_is_of_one_rank(self):
+        model = ModelFacts(loss="contrastive")
+        sizes = {"rank_batch_sizes": (48, 16), "model": model}
+        assert message("loss.contrastive", 112, 64, "ddp", 2, **sizes) == ""  # 48 as ever, and none
+        short = message("loss.contrastive", 64 + 50, 64, "ddp", 2, **sizes)
+        assert "1 negatives and not 15" in short
+        assert message("loss.contrastive", 1025, 64, "jax", 4, model=model) == ""  # refused
+
+    def test_a_rank_that_has_all_or_nothing_has_no_new_shape(self):
+        facts = {"even_batches": False, "model": ModelFacts(compiled="default")}
+        assert message("compiled.shape", 320, 64, "accelerate", 4, **facts) == ""
+        assert message("compiled.shape", 330, 64, "accelerate", 4, **facts)
+
+    def test_epochs_without_a_full_batch(self):
+        stream = {"iterable": True, "num_workers": 3}
+        said = message("loader.below-one-batch", 10, 64, **stream)
+        assert "an epoch is 3 batches of 4, 3, 3 samples" in said
+        assert message("loader.short", 10, 64, **stream) == ""  # there are no full ones
+        whole = {"sampler": "plain"}
+        assert message("loader.below-one-batch", 100, 64, "ddp", 4, **whole) == ""  # 64, then 36
+        assert "one step" in message("loader.below-one-batch", 60, 64, "ddp", 4, **whole)
+
+    def test_no_step_without_drop_last(self):
+        facts = {"sampler": "shards", "stops_together": True}
+        said = message("loader.no-steps", 3, 64, "ddp", 4, **facts)
+        assert "drop_last" not in said
+        assert "stop" in said
+
+    def test_predict_is_named_where_it_runs(self):
+        name = "distributed.no-samples"
+        assert "predict" in message(name, 3, 64, "lightning", 4, stage="predict")
+        for stage in ("train", "predict"):
+            assert message(name, 3, 64, "lightning", 4, sampler="shards", stage=stage) == ""
+
+    @pytest.mark.parametrize("stage", ["validate", "predict"])
+    def test_only_training_has_gradients(self, stage):
+        facts = {"sampler": "shards", "stage": stage}
+        assert message("ddp.uneven-sizes", 1022, 256, "ddp", 4, **facts) == ""
+        assert message("join.divisor", 1025, 64, "join", 4, stage=stage) == ""
+
+    def test_what_the_trainer_repeats_it_leaves_out_again(self):
+        name = "accelerate.even-batches"
+        said = message(name, 1030, 64, "trainer", 4, stage="validate")
+        assert "metrics" not in said
+        assert "leaves them out" in said
+        assert "metrics count them twice" in message(name, 1030, 64, "trainer", 4)
+
+    def test_a_last_step_that_is_even_is_no_every_step(self):
+        said = message("dataparallel.chunks", 108, 10, "data-parallel", 4)
+        assert said.startswith("a full step is cut into 3 x 3, 1")
+        assert message("dataparallel.chunks", 100, 10, "data-parallel", 4).startswith("every step")
+
+
 def test_a_pipeline_and_changes():
     model = ModelFacts(batch_norm=1, batch_norm_values=1)
     pipeline = Pipeline(num_samples=50_000, batch_size=128, model=model)
@@ -187,6 +272,14 @@ def test_a_sweep_is_quick():
     start = time.process_time()
     assert len(sweep(pipeline, range(1, 4097))) == 4096
     assert time.process_time() - start < 2
+
+
+def test_near_a_huge_size_not_all_are_tried():
+    start = time.process_time()
+    report = planned(27 * 36_000_000 + 7, 36_000_000)
+    assert time.process_time() - start < 2
+    assert all(abs(size.batch_size - 36_000_000) <= 4000 for size in report.nearest_clean)
+    assert report.nearest_clean or "36,004,000" in report.unavailable["nearest_clean"]
 
 
 def test_a_tpu_has_what_is_documented_and_nothing_that_only_mirrored_strategy_showed():

@@ -131,7 +131,14 @@ def _job(probes: Probes, slug: str, product: str) -> dict[str, Any]:
 
 def _job_set(probes: Probes, jobs: list[tuple[str, str]]) -> dict[str, Any]:
     replicated = [
-        {"name": slug, "replicas": 1, "template": {"spec": _job_spec(probes, slug, product)}}
+        {
+            "name": slug,
+            "replicas": 1,
+            "template": {
+                "metadata": {"labels": _labels(probes)},
+                "spec": _job_spec(probes, slug, product),
+            },
+        }
         for slug, product in jobs
     ]
     return {

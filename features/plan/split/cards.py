@@ -123,6 +123,11 @@ def num_samples_of(cards: list[Card]) -> int | None:
     return min(counts, default=None)
 
 
+def recommended_of(card: Card, least: int) -> int:
+    """The recommended size of a type, or the multiple of `least` below it."""
+    return max(least, card.member.recommended // least * least)
+
+
 def plan_card(card: Card, choice: Choice | None, num_samples: int | None) -> PlanCard:
     """Describes one GPU of a type alone, at its recommended size."""
     unavailable = {}

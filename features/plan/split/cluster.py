@@ -9,7 +9,7 @@ from math import lcm
 from ....advisor.split.allocation import MULTIPLES, PORTIONS, multiple_in
 from ....records import Advice, RunRecord, worst_first
 from ..records import ClusterPlan, Link, PlanKind, PlanOption
-from .cards import Card, card_of, num_samples_of, plan_card
+from .cards import Card, card_of, num_samples_of, plan_card, recommended_of
 from .cluster_findings import findings_of, predictions_apart, remarks_of_left_out
 from .cluster_forecast import forecast_of
 from .cluster_options import (
@@ -92,8 +92,7 @@ def plan_cluster(
     source = "the sum of the recommended sizes" if global_batch is None else "as asked"
     num_gpus = sum(card.count for card in used)
     total = global_batch or sum(
-        max(1, card.count) * max(least, card.member.recommended // least * least)
-        for card in used or cards[:1]
+        max(1, card.count) * recommended_of(card, least) for card in used or cards[:1]
     )
     _check(total, num_gpus, num_samples, least)
     shown = tuple(plan_card(card, choices[card.name], num_samples) for card in cards)
@@ -113,7 +112,7 @@ def plan_cluster(
     mixed = used if len(used) > 1 else []
     forecast = forecast_of(
         used or cards, mixed, link=link, num_samples=num_samples, up_to=up_to,
-        global_batch=total if used or global_batch is not None else None,
+        global_batch=total if used or global_batch is not None else None, least=least,
     )  # fmt: skip
     findings = (
         *differences([(each.folder, each.record) for each in probed]),
@@ -122,7 +121,7 @@ def plan_cluster(
         *remarks_of_left_out(left_out or {}),
     )
     unavailable = {}
-    why = sync(max(2, num_gpus))[1]
+    why = sync(num_gpus or 2)[1]
     if why:
         unavailable["synchronisation"] = why
     return ClusterPlan(

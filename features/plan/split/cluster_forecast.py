@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import ceil, gcd
 
 from ..records import Link, RankPoint
-from .cards import Card
+from .cards import Card, recommended_of
 from .cluster_options import all_types, device_types, rate_of
 from .links import sync_at
 from .type_allocation import Sizes, slowest_s
@@ -24,6 +24,7 @@ def forecast_of(
     num_samples: int | None,
     up_to: int,
     global_batch: int | None,
+    least: int = 1,
 ) -> tuple[RankPoint, ...]:
     """Points of every type by itself, then of the mix; none where no Tsync is known.
 
@@ -32,16 +33,17 @@ def forecast_of(
         mixed: types in the ratio of their counts; may be empty.
         up_to: the most GPUs.
         global_batch: that strong scaling keeps; the recommended size of a type where not given.
+        least: what every size is a multiple of.
     """
     if link is None or sync_at(link, 2)[0] is None:
         return ()
-    world = _World(link, num_samples)
+    world = _World(link, num_samples, least)
     points = []
     numbers = sorted(
         {*FIRST_RANKS, *_more(up_to)} & set(range(1, up_to + 1)) | _measured(link, up_to)
     )
     for card in cards:
-        keep = global_batch or card.member.recommended
+        keep = global_batch or world.weak_batch([replace(card, count=1)])
         for num in numbers:
             of_type = [replace(card, count=num)]
             points.append(world.weak(of_type))
@@ -54,33 +56,36 @@ def forecast_of(
 
 
 class _World:
-    """The link and the samples that all points of a forecast share."""
+    """The link, the samples and the least size that all points of a forecast share."""
 
-    def __init__(self, link: Link, num_samples: int | None) -> None:
+    def __init__(self, link: Link, num_samples: int | None, least: int) -> None:
         self._link = link
         self._num_samples = num_samples
+        self._least = least
 
     def weak_batch(self, cards: Sequence[Card]) -> int:
-        return sum(card.count * card.member.recommended for card in cards)
+        return sum(card.count * recommended_of(card, self._least) for card in cards)
 
     def weak(self, cards: Sequence[Card]) -> RankPoint:
         """Every GPU keeps its recommended size; mixed ones the share that keeps them in step."""
         total = self.weak_batch(cards)
         if len(cards) == 1:
-            sizes: tuple[Sizes, ...] = (((cards[0].member.recommended, cards[0].count),),)
+            sizes: tuple[Sizes, ...] = (((total // cards[0].count, cards[0].count),),)
         else:
-            sizes = all_types(cards, total, 1, self._link.busy_factor)
+            sizes = all_types(cards, total, self._least, self._link.busy_factor)
         return self._point("weak", cards, total, sizes)
 
     def strong(self, cards: Sequence[Card], total: int) -> RankPoint:
         num_gpus = sum(card.count for card in cards)
-        if total < num_gpus:
+        if total < num_gpus * self._least:
             reason = f"{total} samples are fewer than {num_gpus} GPUs"
+            reason += f" with {self._least} each" if self._least > 1 else ""
             return RankPoint(
                 num_gpus=num_gpus, cards=_named(cards), scaling="strong", global_batch=total,
                 unavailable={"step_s": reason},
             )  # fmt: skip
-        return self._point("strong", cards, total, all_types(cards, total, 1, self._factor(cards)))
+        sizes = all_types(cards, total, self._least, self._factor(cards))
+        return self._point("strong", cards, total, sizes)
 
     def _factor(self, cards: Sequence[Card]) -> float:
         return self._link.busy_factor if sum(card.count for card in cards) > 1 else 1.0
@@ -109,7 +114,11 @@ class _World:
             epoch_s = ceil(self._num_samples / total) * step_s
         alone = max(card.rate for card in cards)
         job = cards[0].record.distribution
-        measured = len(cards) == 1 and job is not None and num_gpus == job.world_size > 1
+        measured = (
+            len(cards) == 1
+            and job is not None
+            and num_gpus == job.world_size == self._link.measured_ranks
+        )
         return RankPoint(
             **same,  # type: ignore[arg-type]
             sync_s=sync_s,

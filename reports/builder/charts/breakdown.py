@@ -83,7 +83,7 @@ def _per_sample(row: SizeRow, pct: float) -> str:
     """Words the time that a share of the step costs each sample."""
     if row.step_s is None or not pct:
         return ""
-    samples = row.batch_size * (row.trial.micro_batches or 1)
+    samples = row.batch_size * row.trial.arrived_share * (row.trial.micro_batches or 1)
     return f" ({format_seconds(row.step_s.median * pct / 100 / samples)})"
 
 

@@ -10,7 +10,7 @@ import msgspec
 from ....records import DevicesRecord, SplitPlan
 from ...report import Column, Fact, Finding, Report, Row, RowState, Table
 from ...words.wording import clean, percent, plural
-from ..run import UNFINISHED, build_report
+from ..run import LONGEST, UNFINISHED, build_report
 from . import split as split_text
 from .rows import HEADER, Answers, device_findings, device_row, headline, rates, together_text
 
@@ -101,7 +101,7 @@ def _findings(own: Sequence[str], answers: Answers, first: Report) -> tuple[Find
     if len(own) == 1:
         return first.findings
     return tuple(
-        msgspec.structs.replace(finding, message=clean(f"{name}: {finding.message}"))
+        msgspec.structs.replace(finding, message=clean(f"{name}: {finding.message}", limit=LONGEST))
         for name in own
         for finding in build_report(*answers[name]).findings
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....records import Advice, RunRecord, Scaling, Spread
 from ....units import format_seconds
 from ...report import Row
-from ...words.wording import beside_value, measured
+from ...words.wording import beside_value, measured, measured_seconds
 
 SHOWN = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of devices that are listed, beside those that were measured."""
@@ -79,12 +79,8 @@ def epoch_rows(scaling: Scaling) -> tuple[Row, ...]:
     for point in scaling.points:
         if point.world_size not in SHOWN and point.confidence != "measured":
             continue
-        epoch = "?" if point.epoch_s is None else _seconds(point.epoch_s)
+        epoch = "?" if point.epoch_s is None else measured_seconds(point.epoch_s)
         speed = "x1" if point.world_size == 1 else f"x{beside_value(*measured(point.speedup))}"
         basis = "from measured steps" if point.confidence == "measured" else "estimate"
         rows.append(Row(cells=(str(point.world_size), epoch, speed, basis)))
     return tuple(rows)
-
-
-def _seconds(spread: Spread) -> str:
-    return f"{format_seconds(spread.median)} ±{spread.relative_half_width:.0%}"

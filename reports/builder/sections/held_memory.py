@@ -86,7 +86,7 @@ def _sources(
                 clean(source.name) or "(of no module)",
                 ", ".join(f"{category(role)} {format_bytes(n)}" for role, n in source.roles.items())
                 if len(source.roles) > 1
-                else category(next(iter(source.roles))),
+                else ", ".join(map(category, source.roles)),
             )
         )
         for source in sources

@@ -76,9 +76,10 @@ def _loader(loader: LoaderInfo, primary: int) -> str:
         samples = plural(loader.num_samples, "sample")
     role = ", steered" if loader.ordinal == primary else ""
     place = f"{loader.place}: " if loader.place is not None else ""
+    size = "?" if loader.batch_size is None else loader.batch_size
     return (
-        f"{place}{loader.size_name}={loader.batch_size}, {samples}, {loader.sampler}, "
-        f"{loader.num_workers} workers, drop_last={loader.drop_last}{role}"
+        f"{place}{loader.size_name}={size}, {samples}, {loader.sampler}, "
+        f"{plural(loader.num_workers, 'worker')}, drop_last={loader.drop_last}{role}"
     )
 
 

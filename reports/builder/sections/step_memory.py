@@ -164,7 +164,7 @@ def _sources(
                     f"{category(role)} {format_bytes(size)}" for role, size in source.roles.items()
                 )
                 if len(source.roles) > 1
-                else category(next(iter(source.roles))),
+                else ", ".join(map(category, source.roles)),
             )
         )
         for source in sources
