@@ -270,7 +270,11 @@ class Recorder:
                 why = pacer.problem
                 self._doubt(f"steps were timed only until the device's clock failed: {why}")
         self.memory.finish()
-        self.readings.read(self.core.sizes)
+        try:
+            self.readings.read(self.core.sizes)
+        except RuntimeError as error:  # after an assertion of a kernel a device tells nothing more
+            why = trials_from_counts.fault_of(error).detail
+            self._doubt(f"the memory could not be read at the end: {why}")
         self.readings.stop()
         self._saver.wait()  # it reads what is packed now
         self._read_traces()

@@ -182,10 +182,14 @@ class Core:
 
         Args:
             error: as it was raised; it is only read.
-            batch_size: of the micro-batch; that of the last one if not given.
+            batch_size: of the micro-batch; if not given that of the step under way, of which a
+                validation is no part.
         """
         text = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-        self.refused = (batch_size if batch_size is not None else self.size, text)
+        under_way = not self._complete and (self._micro or self._begin_ns is not None)
+        if batch_size is None and under_way:
+            batch_size = self.size
+        self.refused = (batch_size, text)
 
     def on_run_end(self) -> None:
         """The loop is over, one way or another."""

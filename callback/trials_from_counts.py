@@ -41,6 +41,7 @@ ONLY_FIRST_STEPS = (
 )
 VARYING = "the size changes from step to step; the most frequent ones are shown"
 HIDDEN = "a larger batch ran before in this process, and its peak hides this one's"
+NOT_READ = "its peak was not read"
 NO_STRETCH = (
     "the device runs behind the host, and no stretch of steps of one size was long enough to be "
     "timed by its own clock"
@@ -108,7 +109,7 @@ def trials_of(
             doubts += _slow_window(trial, (window_step_s or {}).get(size))
         unavailable = dict(trial.unavailable)
         if size not in peaks:
-            unavailable["memory"] = HIDDEN
+            unavailable["memory"] = HIDDEN if size < max(peaks, default=0) else NOT_READ
         if size not in profiles:
             unavailable["profile"] = no_profile or _elsewhere(profiles)
         tail = None

@@ -107,10 +107,12 @@ class Watch:
             return
         recorder, buffer = self.recorder, self.recorder.buffer
         try:
+            refused = error if error is not None and refuses_memory(error) else None
+            if refused is not None:
+                buffer.on_oom(refused)
             buffer.on_run_end()
-            if error is not None and refuses_memory(error):
-                buffer.on_oom(error)
-                recorder.memory.refused(recorder.core.num_ended, error)
+            if refused is not None:
+                recorder.memory.refused(recorder.core.num_ended, refused)
             self.record = _finished(recorder, error)
             self.advice = advise(self.record)
             if recorder.core.refused is not None:
