@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import os
 import random
@@ -215,6 +216,22 @@ class TestFolders:
         assert read_record(tmp_path).observed.num_epochs == 2
         (kept,) = tmp_path.glob("record-*.json")
         assert read_record(kept) == first
+
+    def test_all_earlier_ones_are_kept(self, tmp_path):
+        """Also those of one second, and none leaves its page of the memory to the next."""
+        error = torch.OutOfMemoryError("CUDA out of memory.")
+        for failure in (error, None, None, None):
+            with (
+                contextlib.suppress(torch.OutOfMemoryError),
+                ProfilingCallback(tmp_path, quiet=True, scalars=False) as prof,
+            ):
+                for _ in prof.watch([torch.ones(4)] * 3):
+                    if failure is not None:
+                        raise failure
+                    prof.step()
+            os.utime(tmp_path / "record.json", (0, 0))
+            assert ("memory.html" in str(prof)) is (failure is not None)
+        assert len(list(tmp_path.glob("record-*.json"))) == 3
 
     def test_one_is_made(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
