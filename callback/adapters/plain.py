@@ -230,10 +230,13 @@ class Watched(Iterable[T]):
                         buffer.settle(start)
                         raise
                     waited = clock() - start
-                    if not learnt:
-                        learnt = True
-                        self._reader.learn(batch, self._batch_size or 1)
-                    size = read(batch)
+                    try:
+                        if not learnt:
+                            learnt = True
+                            self._reader.learn(batch, self._batch_size or 1)
+                        size = read(batch)
+                    except Exception:  # noqa: BLE001  a batch of the user's own kind ends no loop
+                        size = None
                     if size is None:
                         size = UNKNOWN_SIZE
                     elif size > buffer.largest:
