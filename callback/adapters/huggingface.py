@@ -57,17 +57,20 @@ class HuggingFaceCallback(Adapter, TrainerCallback):
         trainer = local_above("self", lambda owner: isinstance(owner, Trainer))
         if trainer is None or "train" in vars(trainer):
             return
-        train = trainer.train
+        native: Any = type(trainer)
 
-        @functools.wraps(train)
-        def watched(*arguments: Any, **options: Any) -> Any:
+        @functools.wraps(native.train)
+        def watched(owner: Any, *arguments: Any, **options: Any) -> Any:
             try:
-                return train(*arguments, **options)
+                return native.train(owner, *arguments, **options)
             except BaseException as error:
                 self._end(error)
                 raise
 
-        trainer.train = watched
+        # In its class: a Trainer that holds a function around its own is freed by the garbage
+        # collector alone, in which each persistent data worker takes seconds to end.
+        methods = {"train": watched, "__module__": native.__module__}
+        trainer.__class__ = type(native.__name__, (native,), methods)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._watch.running:

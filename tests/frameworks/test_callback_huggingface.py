@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from batchadvisor.session.recording.store import read_record
@@ -132,6 +135,19 @@ class TestTrain:
         trainer.train()
         ((loader, native),) = seen
         assert type(loader) is native
+
+
+def test_a_trainer_is_freed_as_without_it(tmp_path):
+    """Not by the garbage collector, in which persistent data workers end seconds later."""
+    trainer, net = make(tmp_path, adapter(tmp_path, profile=False, quiet=True), max_steps=2)
+    trainer.train()
+    there = weakref.ref(trainer.callback_handler.train_dataloader)
+    gc.disable()
+    try:
+        del trainer, net
+        assert there() is None
+    finally:
+        gc.enable()
 
 
 def test_evaluation_and_saves_belong_to_no_step(tmp_path):
