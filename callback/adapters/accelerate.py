@@ -138,6 +138,10 @@ class AccelerateCallback(AroundLoop):
     def _parameters(self) -> list[Any]:
         return [parameter for model in self._models for parameter in model.parameters()]
 
+    def _end(self, error: BaseException | None) -> None:
+        super()._end(error)
+        self._loader, self._models, self._optimizers = None, [], []
+
     # the loader --------------------------------------------------------------------------------
 
     def fetching(self) -> None:

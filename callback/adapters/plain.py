@@ -148,6 +148,7 @@ class ProfilingCallback(AroundLoop):
             assert self._watch.recorder is not None
             self._watch.recorder.doubts += _misuse(self._watch.buffer)
         super()._end(error)
+        self._found.clear()
 
     def _know(self, facts: Facts) -> None:
         """The first step is over: the optimizers have shown themselves."""

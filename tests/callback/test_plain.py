@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import contextlib
 import copy
+import gc
 import os
 import random
 import signal
 import subprocess
 import sys
+import weakref
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
@@ -162,6 +164,27 @@ class TestTheUsersOwn:
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         with ProfilingCallback(tmp_path, quiet=True):
             assert {number: signal.getsignal(number) for number in before} == before
+
+    @pytest.mark.parametrize("given", [False, True])
+    def test_a_model_is_freed_as_without_it(self, tmp_path, given):
+        """At once, and not by the garbage collector: its memory is wanted for the next one."""
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        told = {"model": model, "optimizer": optimizer} if given else {}
+        with ProfilingCallback(tmp_path, quiet=True, noise_scale=True, **told) as prof:
+            for batch in prof.watch([torch.ones(8, 4)] * 20):
+                model(batch).sum().backward()
+                optimizer.step()
+                prof.step()
+        there = weakref.ref(model.weight)
+        gc.disable()
+        try:
+            del model, optimizer, told
+            if given:  # it was handed over
+                del prof
+            assert there() is None
+        finally:
+            gc.enable()
 
     @pytest.mark.parametrize("quiet", [False, True])
     def test_standard_output(self, tmp_path, capfd, quiet):
