@@ -132,6 +132,7 @@ def trials_of(
             "tokens": None
             if tokens is None
             else tokens.of_size(size, kind.micro_batches, trial.samples_per_s),
+            "size_proof": "asked" if core.num_stated else trial.size_proof,
             "doubts": tuple(doubts),
             "unavailable": unavailable,
         }
@@ -139,6 +140,13 @@ def trials_of(
     if core.refused is not None and core.refused[0] is not None:
         trials.append(_refused(len(trials), core.refused[0], core.refused[1]))
     return tuple(trials)
+
+
+def as_stated(core: Core, batch_size: int | None) -> list[str]:
+    """The doubt where sizes are what the user said of them."""
+    if not core.num_stated:
+        return []
+    return [f"the batches do not tell how many samples they hold: batch_size={batch_size} is taken"]
 
 
 def _elsewhere(profiles: Mapping[int, Profile]) -> str:

@@ -276,6 +276,16 @@ class TestFolders:
             pass
         assert "logdir=" in error.value.remedy  # the callback has no --output
 
+    def test_one_without_room(self, tmp_path, monkeypatch):
+        def full(_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(UsageError, match="No space left") as error, ProfilingCallback(tmp_path):
+            pass
+        assert "logdir=" in error.value.remedy
+        assert "--output" not in str(error.value)
+
     def test_one_that_another_callback_writes(self, tmp_path):
         with (
             ProfilingCallback(tmp_path, quiet=True),

@@ -49,6 +49,17 @@ class TestSizes:
         assert "batch_size=" in prof.record.observed.unavailable["num_samples"]
         assert prof.advice.recommended is None
 
+    def test_their_size_may_be_told(self, tmp_path):
+        """As a loop needs it that draws its batches itself."""
+        with ProfilingCallback(tmp_path, quiet=True, profile=False, batch_size=12) as prof:
+            for _ in prof.watch(range(20)):
+                prof.step()
+        record = prof.record
+        assert record.observed.num_samples == 240
+        assert (record.trials[0].batch_size, record.trials[0].size_proof) == (12, "asked")
+        assert record.trials[0].samples_per_s is not None
+        assert "batch_size=12 is taken" in record.doubts[0]
+
     def test_nothing_is_due_between_all_steps_of_such_batches(self, tmp_path, monkeypatch):
         """There is no size to file a trace under; more than a few looks for one would cost."""
         asked = []
