@@ -54,7 +54,8 @@ class Facts:
         return min(int(told), self.world_size) if told.isdecimal() else self.world_size
 
     def add_optimizer(self, optimizer: Any) -> None:
-        """An optimizer of torch that trains, and the device of its parameters."""
+        """An optimizer that trains, and the device of its parameters."""
+        optimizer = innermost(optimizer)
         first = next(
             (parameter for group in optimizer.param_groups for parameter in group["params"]), None
         )
@@ -73,8 +74,15 @@ class Facts:
 
         self.norm_layers = count_norms(model.modules())
         first = next(iter(model.parameters()), None)
-        if first is not None and self.device is None:
+        if first is not None:  # an optimizer may keep its own copies of them on the CPU
             self.device = str(first.device)
+
+
+def innermost(optimizer: Any) -> Any:
+    """The optimizer of torch inside of what Accelerate, Lightning and DeepSpeed put around it."""
+    while (inner := getattr(optimizer, "optimizer", None)) is not None:
+        optimizer = inner
+    return optimizer
 
 
 def loader_info(loader: Any, place: SourceLine | None = None) -> LoaderInfo | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from ..errors import UsageError
-from ..session.recording.store import RECORD, SAMPLES
+from ..session.recording.store import MEMORY_PAGE, RECORD, SAMPLES
 from ..session.setup.options import run_folder
 
 RAY_WORKER = "default_worker.py"
@@ -113,8 +113,12 @@ def keep_earlier(folder: Path) -> None:
     old = folder / RECORD
     if not old.exists():
         return
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(old.stat().st_mtime))
-    for name in (RECORD, SAMPLES):
+    stamp = began = time.strftime("%Y%m%d-%H%M%S", time.localtime(old.stat().st_mtime))
+    count = 1
+    while (folder / f"{old.stem}-{stamp}{old.suffix}").exists():  # runs of less than a second
+        count += 1
+        stamp = f"{began}-{count}"
+    for name in (RECORD, SAMPLES, MEMORY_PAGE):
         path = folder / name
         if path.exists():
             path.rename(path.with_name(f"{path.stem}-{stamp}{path.suffix}"))

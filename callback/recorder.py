@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..advisor.measured.noise_scale import noise_interval
-from ..errors import BatchAdvisorError, UsageError
+from ..errors import BatchAdvisorError, RunError, UsageError
 from ..records import Fault, Goal, NoiseScale, Profile, RunRecord, RunState, ScriptInfo
 from ..session.recording.event_files import EventStore
 from ..session.recording.store import RunStore
@@ -76,7 +76,7 @@ class Recorder:
         follows = options.scalars and facts.rank == 0
         self.store = _store(EventStore if follows else RunStore, self.folder)
         self._saver = Saver(self.store, self.folder)
-        self.core = Core(self)
+        self.core = Core(self, stated=options.batch_size)
         self.readings = DeviceReadings(probe)
         self.buffer = EventBuffer(self.core)
         self.windows: Windows | None = None
@@ -97,7 +97,10 @@ class Recorder:
     def begin(self) -> None:
         """The run begins: a record stands on disk from now on."""
         self.buffer.on_run_begin()
-        self.store.save(self.record("running"))  # here a folder that cannot be written is refused
+        try:
+            self.store.save(self.record("running"))
+        except RunError as error:  # its remedy is that of `run`
+            raise UsageError(error.what, "Choose another folder with logdir=.") from error
 
     # at boundaries -----------------------------------------------------------------------------
 
@@ -270,7 +273,11 @@ class Recorder:
                 why = pacer.problem
                 self._doubt(f"steps were timed only until the device's clock failed: {why}")
         self.memory.finish()
-        self.readings.read(self.core.sizes)
+        try:
+            self.readings.read(self.core.sizes)
+        except RuntimeError as error:  # after an assertion of a kernel a device tells nothing more
+            why = trials_from_counts.fault_of(error).detail
+            self._doubt(f"the memory could not be read at the end: {why}")
         self.readings.stop()
         self._saver.wait()  # it reads what is packed now
         self._read_traces()
@@ -359,7 +366,7 @@ class Recorder:
                 tokens=self.facts.tokens,
             ),
             faults=faults,
-            doubts=tuple(self.doubts),
+            doubts=(*self.doubts, *trials_from_counts.as_stated(core, self.options.batch_size)),
             stop_reason=reason,
             num_workers_started=1,
             elapsed_s=time.monotonic() - self._started_s,

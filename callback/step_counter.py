@@ -50,13 +50,14 @@ class Core:
     Args:
         listener: told when something slow is due; never inside a step.
         clock: monotonic nanoseconds; the process's own if not given.
+        stated: samples of a micro-batch that does not tell; `None` where nobody knows.
 
     Attributes:
         pacer: times the steps of a device that runs behind the host; `None` on a CPU, and until
             the first step has shown the device.
         mark_ns: when it wants its next mark.
         num_ended, num_skipped_steps, num_micro_batches, num_samples, num_tokens: whole run.
-        num_unsized: micro-batches whose size is not known.
+        num_unsized: micro-batches whose size is not known, and `num_stated`: as stated.
         sizes: micro-batches by size.
         num_other_sizes: micro-batches of sizes beyond `MAX_KINDS`.
         kinds: steps by (size, micro-batches), in the order of their first step.
@@ -71,15 +72,22 @@ class Core:
         refused: (size, text) of an out-of-memory error.
     """
 
-    def __init__(self, listener: Listener, *, clock: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        *,
+        clock: Callable[[], int] | None = None,
+        stated: int | None = None,
+    ) -> None:
         self._listener = listener
+        self._stated = stated
         self._clock = clock or time.perf_counter_ns
         self.pacer: Pacer | None = None
         self.mark_ns = NEVER
         self.num_ended = 0
         self.num_micro_batches = 0
         self.num_samples = 0
-        self.num_unsized = 0
+        self.num_unsized = self.num_stated = 0
         self.num_skipped_steps = 0
         self.num_tokens = 0
         self.num_epochs = 0
@@ -142,6 +150,9 @@ class Core:
         self.num_micro_batches += 1
         self._wait_ns += wait_ns
         self._micro += 1
+        if num_samples is None and self._stated is not None:
+            num_samples = self._stated
+            self.num_stated += 1
         if num_samples is None:
             self.num_unsized += 1
             self._even = False
@@ -182,10 +193,14 @@ class Core:
 
         Args:
             error: as it was raised; it is only read.
-            batch_size: of the micro-batch; that of the last one if not given.
+            batch_size: of the micro-batch; if not given that of the step under way, of which a
+                validation is no part.
         """
         text = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-        self.refused = (batch_size if batch_size is not None else self.size, text)
+        under_way = not self._complete and (self._micro or self._begin_ns is not None)
+        if batch_size is None and under_way:
+            batch_size = self.size
+        self.refused = (batch_size, text)
 
     def on_run_end(self) -> None:
         """The loop is over, one way or another."""

@@ -41,6 +41,7 @@ ONLY_FIRST_STEPS = (
 )
 VARYING = "the size changes from step to step; the most frequent ones are shown"
 HIDDEN = "a larger batch ran before in this process, and its peak hides this one's"
+NOT_READ = "its peak was not read"
 NO_STRETCH = (
     "the device runs behind the host, and no stretch of steps of one size was long enough to be "
     "timed by its own clock"
@@ -108,7 +109,7 @@ def trials_of(
             doubts += _slow_window(trial, (window_step_s or {}).get(size))
         unavailable = dict(trial.unavailable)
         if size not in peaks:
-            unavailable["memory"] = HIDDEN
+            unavailable["memory"] = HIDDEN if size < max(peaks, default=0) else NOT_READ
         if size not in profiles:
             unavailable["profile"] = no_profile or _elsewhere(profiles)
         tail = None
@@ -131,6 +132,7 @@ def trials_of(
             "tokens": None
             if tokens is None
             else tokens.of_size(size, kind.micro_batches, trial.samples_per_s),
+            "size_proof": "asked" if core.num_stated else trial.size_proof,
             "doubts": tuple(doubts),
             "unavailable": unavailable,
         }
@@ -138,6 +140,13 @@ def trials_of(
     if core.refused is not None and core.refused[0] is not None:
         trials.append(_refused(len(trials), core.refused[0], core.refused[1]))
     return tuple(trials)
+
+
+def as_stated(core: Core, batch_size: int | None) -> list[str]:
+    """The doubt where sizes are what the user said of them."""
+    if not core.num_stated:
+        return []
+    return [f"the batches do not tell how many samples they hold: batch_size={batch_size} is taken"]
 
 
 def _elsewhere(profiles: Mapping[int, Profile]) -> str:

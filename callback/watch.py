@@ -107,10 +107,12 @@ class Watch:
             return
         recorder, buffer = self.recorder, self.recorder.buffer
         try:
+            refused = error if error is not None and refuses_memory(error) else None
+            if refused is not None:
+                buffer.on_oom(refused)
             buffer.on_run_end()
-            if error is not None and refuses_memory(error):
-                buffer.on_oom(error)
-                recorder.memory.refused(recorder.core.num_ended, error)
+            if refused is not None:
+                recorder.memory.refused(recorder.core.num_ended, refused)
             self.record = _finished(recorder, error)
             self.advice = advise(self.record)
             if recorder.core.refused is not None:
@@ -121,6 +123,7 @@ class Watch:
             self.say(f"the record could not be finished: {type(own).__name__}: {own}")
             with contextlib.suppress(Exception):
                 self.record = self.record or recorder.left()
+        self._complete = self._parameters = None  # they hold the model
 
     def _leave_memory_page(self, recorder: Recorder) -> None:
         """Writes the page of what filled the memory beside the record."""
@@ -190,7 +193,7 @@ class Watch:
         if self._complete is not None:
             self._complete(facts)
         facts.device = facts.device or started_device()
-        recorder.memory.begin(facts.device, self._parameters)
+        recorder.memory.begin(facts.device, self._training)
         if not self._profile:
             recorder.no_windows = (
                 "profile=False" if not options.profile else "torch's profiler does not see it"
@@ -208,6 +211,10 @@ class Watch:
 
             recorder.noise = NoiseMeter(self._parameters(), options.noise_every)
         self.warn_of_tails(facts.pipeline)
+
+    def _training(self) -> Iterable[Any]:
+        """The parameters that train; none once the run is over."""
+        return () if self._parameters is None else self._parameters()
 
     def warn_of_tails(self, pipeline: Pipeline | None) -> None:
         """Warns of the harm that the end of the epoch will do, before it does it."""

@@ -79,8 +79,11 @@ class Windows:
         """
         if self._profiler is not None:
             self._advance(num_steps)
-        elif num_steps >= self.next_step and batch_size is not None:
-            self._open(num_steps, batch_size)
+        elif num_steps >= self.next_step:
+            if batch_size is None:  # to file a trace under; to be asked each time would cost
+                self.next_step = num_steps + BUSY_RETRY_STEPS
+            else:
+                self._open(num_steps, batch_size)
 
     def pause(self, num_steps: int) -> None:
         """What follows is no training: an open window begins anew after the next step.

@@ -55,8 +55,9 @@ def advise(
     from ..session.recording.store import read_record
     from ..session.setup.options import check_energy
 
-    if as_line and as_json:
-        raise UsageError("--line and --json contradict each other.", "Leave one of them out.")
+    if as_line and (as_json or global_batch is not None):
+        other = "--json" if as_json else "--global-batch"
+        raise UsageError(f"--line and {other} contradict each other.", "Leave one of them out.")
     several = read_devices(record) if record.is_dir() else None
     if several is not None and brief:
         msg = f"--json=brief is for a run on one device; {record} ran on several."

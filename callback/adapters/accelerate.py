@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from accelerate.data_loader import DataLoaderDispatcher
 from accelerate.optimizer import AcceleratedOptimizer
 
+from ...probes.loader.sharing import length_of
 from ...records import Pipeline
-from ..loop_info import Facts, loader_info, version_of
+from ..loop_info import Facts, innermost, loader_info, version_of
 from .base import AroundLoop
 from .watched_loaders import BatchReader, observe
 
@@ -107,9 +108,9 @@ class AccelerateCallback(AroundLoop):
         if isinstance(thing, Module):
             self._models.append(thing)
         elif isinstance(thing, AcceleratedOptimizer):
-            self._optimizers.append(thing.optimizer)
+            self._optimizers.append(innermost(thing))
             # Silent in the micro-batches that only accumulate, and in steps that are skipped.
-            handle = thing.optimizer.register_step_post_hook(self._stepped)
+            handle = self._optimizers[-1].register_step_post_hook(self._stepped)
             self._undo.append(handle.remove)
         elif isinstance(thing, DataLoader) and self._reader is None:
             self._meet_loader(thing)
@@ -137,6 +138,10 @@ class AccelerateCallback(AroundLoop):
     def _parameters(self) -> list[Any]:
         return [parameter for model in self._models for parameter in model.parameters()]
 
+    def _end(self, error: BaseException | None) -> None:
+        super()._end(error)
+        self._loader, self._models, self._optimizers = None, [], []
+
     # the loader --------------------------------------------------------------------------------
 
     def fetching(self) -> None:
@@ -162,10 +167,9 @@ def _loader_of_rank(facts: Facts, loader: Any, accelerator: Any) -> Any:
     size = total // world if total else info.batch_size
     changes: dict[str, Any] = {"batch_size": size}
     if world > 1 and not info.iterable and size is not None:
-        if accelerator.even_batches and not isinstance(loader, DataLoaderDispatcher):
-            changes["num_samples"] = len(loader) * size
-        else:
-            changes["num_samples"] = None
+        length = length_of(loader)
+        even = accelerator.even_batches and not isinstance(loader, DataLoaderDispatcher)
+        changes["num_samples"] = length * size if even and length is not None else None
     return msgspec.structs.replace(info, **changes)
 
 
@@ -175,7 +179,7 @@ def _pipeline(facts: Facts, loader: Any, accelerator: Any) -> Pipeline | None:
         return None
     split = bool(accelerator.split_batches)
     return Pipeline(
-        num_samples=info.num_samples if info.iterable else len(loader.dataset),
+        num_samples=info.num_samples if info.iterable else length_of(loader.dataset),
         batch_size=info.batch_size * facts.world_size if split else info.batch_size,
         setup="accelerate",
         num_ranks=facts.world_size,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
+from ...probes.loader.sharing import length_of
 from ...records import Pipeline
 from ..loop_info import Facts, loader_info, rank_and_world, version_of
 from .base import Adapter, local_above
@@ -56,17 +57,20 @@ class HuggingFaceCallback(Adapter, TrainerCallback):
         trainer = local_above("self", lambda owner: isinstance(owner, Trainer))
         if trainer is None or "train" in vars(trainer):
             return
-        train = trainer.train
+        native: Any = type(trainer)
 
-        @functools.wraps(train)
-        def watched(*arguments: Any, **options: Any) -> Any:
+        @functools.wraps(native.train)
+        def watched(owner: Any, *arguments: Any, **options: Any) -> Any:
             try:
-                return train(*arguments, **options)
+                return native.train(owner, *arguments, **options)
             except BaseException as error:
                 self._end(error)
                 raise
 
-        trainer.train = watched
+        # In its class: a Trainer that holds a function around its own is freed by the garbage
+        # collector alone, in which each persistent data worker takes seconds to end.
+        methods = {"train": watched, "__module__": native.__module__}
+        trainer.__class__ = type(native.__name__, (native,), methods)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._watch.running:
@@ -81,12 +85,12 @@ class HuggingFaceCallback(Adapter, TrainerCallback):
             micro_batches=int(args.gradient_accumulation_steps),
             loader=loader_info(loader),
         )
-        self._batch_size = int(state.train_batch_size or args.train_batch_size)
+        self._batch_size = _size_of(args, state)
         facts.loader = _for_this_rank(facts, loader, self._batch_size)
         model = kwargs.get("model")
         optimizer = kwargs.get("optimizer")
         if optimizer is not None:
-            facts.add_optimizer(getattr(optimizer, "optimizer", optimizer))
+            facts.add_optimizer(optimizer)
         facts.pipeline = _pipeline(facts, loader, args)
         self._reader = BatchReader(self._watch.options.batch_size or self._batch_size, facts.tokens)
         self._watch.begin(
@@ -149,12 +153,17 @@ class HuggingFaceCallback(Adapter, TrainerCallback):
 
     def _began_again(self, args: Any, state: Any) -> None:
         """`auto_find_batch_size` begins anew with a smaller batch after an out-of-memory error."""
-        size = int(state.train_batch_size or args.train_batch_size)
+        size = _size_of(args, state)
         if self._batch_size is not None and size < self._batch_size:
             error = MemoryError(f"the Trainer went on with {size} instead of {self._batch_size}")
             self._end(error)
         else:
             self._end(None)
+
+
+def _size_of(args: Any, state: Any) -> int:
+    """The size of a batch; without `auto_find_batch_size` a resumed state has that of its past."""
+    return int((args.auto_find_batch_size and state.train_batch_size) or args.train_batch_size)
 
 
 def _for_this_rank(facts: Facts, loader: Any, batch_size: int) -> Any:
@@ -167,7 +176,8 @@ def _for_this_rank(facts: Facts, loader: Any, batch_size: int) -> Any:
     changes: dict[str, Any] = {"batch_size": batch_size}
     if facts.world_size > 1 and not info.iterable:
         # Even batches: every rank gets equally many, the last ones filled up from the start.
-        changes["num_samples"] = len(loader) * batch_size
+        length = length_of(loader)
+        changes["num_samples"] = None if length is None else length * batch_size
     return msgspec.structs.replace(info, **changes)
 
 
@@ -177,7 +187,7 @@ def _pipeline(facts: Facts, loader: Any, args: Any) -> Pipeline | None:
         return None
     accelerator = getattr(args, "accelerator_config", None)
     return Pipeline(
-        num_samples=len(loader.dataset) if not info.iterable else info.num_samples,
+        num_samples=info.num_samples if info.iterable else length_of(loader.dataset),
         batch_size=info.batch_size,
         setup="trainer",
         num_ranks=facts.world_size,

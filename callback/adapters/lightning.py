@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ...probes.loader.sharing import length_of
 from ...records import Pipeline
 from ..loop_info import Facts, loader_info, version_of
 from .base import Adapter
@@ -64,7 +65,7 @@ class LightningCallback(Adapter, Callback):
         facts.device = str(pl_module.device)
         facts.add_model(pl_module)
         for optimizer in trainer.optimizers:
-            facts.add_optimizer(getattr(optimizer, "optimizer", optimizer))
+            facts.add_optimizer(optimizer)
         facts.pipeline = _pipeline(facts, loader)
         size = facts.loader.batch_size if facts.loader is not None else None
         self._reader = BatchReader(self._watch.options.batch_size or size, facts.tokens)
@@ -145,7 +146,7 @@ def _pipeline(facts: Facts, loader: Any) -> Pipeline | None:
         return None
     num_samples = info.num_samples
     if facts.world_size > 1 and not info.iterable:
-        num_samples = len(loader.dataset)
+        num_samples = length_of(loader.dataset)
     return Pipeline(
         num_samples=num_samples,
         batch_size=info.batch_size,

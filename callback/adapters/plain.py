@@ -148,6 +148,7 @@ class ProfilingCallback(AroundLoop):
             assert self._watch.recorder is not None
             self._watch.recorder.doubts += _misuse(self._watch.buffer)
         super()._end(error)
+        self._found.clear()
 
     def _know(self, facts: Facts) -> None:
         """The first step is over: the optimizers have shown themselves."""
@@ -230,10 +231,13 @@ class Watched(Iterable[T]):
                         buffer.settle(start)
                         raise
                     waited = clock() - start
-                    if not learnt:
-                        learnt = True
-                        self._reader.learn(batch, self._batch_size or 1)
-                    size = read(batch)
+                    try:
+                        if not learnt:
+                            learnt = True
+                            self._reader.learn(batch, self._batch_size or 1)
+                        size = read(batch)
+                    except Exception:  # noqa: BLE001  a batch of the user's own kind ends no loop
+                        size = None
                     if size is None:
                         size = UNKNOWN_SIZE
                     elif size > buffer.largest:

@@ -87,9 +87,12 @@ class BatchReader:
 
     def read(self, batch: Any) -> int | None:
         """Samples in the batch, `None` where it does not tell."""
-        if self._batch_size is not None:
-            self._reader.learn(batch, self._batch_size)
-            self._batch_size = None
-        size = self._reader.read(batch)
+        declared, self._batch_size = self._batch_size, None
+        try:
+            if declared is not None:
+                self._reader.learn(batch, declared)
+            size = self._reader.read(batch)
+        except Exception:  # noqa: BLE001  a batch of the user's own kind must not end the training
+            size = None
         self._tokens.note(batch, size)
         return size

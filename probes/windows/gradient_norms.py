@@ -120,6 +120,7 @@ class NoiseMeter:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self._parameters, self._small, self._large = [], [], None
         self._armed = False
 
     def _arrived(self, place: int, gradient: torch.Tensor) -> None:

@@ -20,6 +20,8 @@ from ...records.plausible import implausible
 RECORD = "record.json"
 SAMPLES = "samples.jsonl"
 LOG = "script.log"
+LOGS_OF_RANKS = "script-rank*.log"
+"""Files beside it of what further ranks print."""
 MEMORY_PAGE = "memory.html"
 DEVICES = "devices.json"
 """File in the folder of a run on several devices, each of which has a run's folder below."""
@@ -172,7 +174,8 @@ class RunStore:
 
     def discard(self) -> None:
         """Removes what this object made, when nothing was measured."""
-        for path in self._new:
+        ranks = self.folder.glob(LOGS_OF_RANKS) if self.folder in self._made else ()
+        for path in (*self._new, *ranks):
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
         for folder in self._made:

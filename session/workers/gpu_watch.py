@@ -48,6 +48,7 @@ class GpuWatch:
     def follow(self, pid: int | None) -> None:
         """Watches for a worker; with `None` the watch rests."""
         self.close()
+        self._warm_since_s = None  # a trial that died began to warm up
         if pid is not None:
             pids = [pid, *host.descendants(pid)]
             self._samplers = [NvmlSampler(entry, pids) for entry in self._gpus]

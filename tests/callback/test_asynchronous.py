@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 
 import pytest
@@ -132,12 +133,15 @@ class TestWholeRuns:
         assert "not timed: the device runs behind the host" in " ".join(str(prof).split())
 
     def test_times_stay_after_memory_was_refused(self, gpu, monkeypatch, tmp_path):
-        def each(number):
-            if number == 120:
+        numbers = itertools.count(1)
+
+        def device_ms(_):
+            if next(numbers) == 120:
                 gpu.allocate(gpu.capacity_bytes + 1)
+            return 50.0
 
         with pytest.raises(torch.OutOfMemoryError):
-            watched(gpu, monkeypatch, tmp_path, epochs=even(200), each=each)
+            watched(gpu, monkeypatch, tmp_path, epochs=even(200), device_ms=device_ms)
         ran, refused = read_record(tmp_path).trials
         assert refused.outcome == "out_of_memory"
         assert ran.step_s.median == pytest.approx(0.050, rel=0.02)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+import torch
 from batchadvisor.callback.loop_info import Facts
 from batchadvisor.callback.step_counter import MAX_KINDS, MAX_UNSETTLED, NEVER, Core
 from batchadvisor.callback.step_kinds import Reservoir
@@ -174,6 +175,23 @@ def test_many_sizes_are_counted_together(core, clock):
     observed = observed_of(core, Facts(framework="plain"), **told)
     assert observed.unavailable["sizes"].startswith("236 micro-batches of further sizes")
     assert core.num_samples == sum(range(1, 301))
+
+
+def test_an_optimizer_inside_of_others():
+    """DeepSpeed's own is no optimizer of torch, and what it steps may lie on the CPU."""
+
+    class Around:
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+            self.param_groups = optimizer.param_groups
+
+    model = torch.nn.Linear(4, 2, device="meta")
+    offloaded = [torch.zeros(10, requires_grad=True)]
+    facts = Facts(framework="plain")
+    facts.add_optimizer(Around(Around(torch.optim.SGD(offloaded, lr=0.1))))
+    facts.add_model(model)
+    assert (facts.optimizers[0].name, facts.optimizers[0].learning_rate) == ("SGD", 0.1)
+    assert facts.device == "meta"
 
 
 def sample_of(num_values, seed=0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import torch
 from batchadvisor import ProfilingCallback
 from batchadvisor.advisor.advise import advise
+from batchadvisor.callback.devices import TorchProbe
 from batchadvisor.callback.recorder import Recorder
 from batchadvisor.probes.windows.gradient_norms import NoiseMeter
 from batchadvisor.session.recording.store import read_record
@@ -77,6 +79,17 @@ class TestEndings:
         assert "Tensors as memory was refused" in page
         assert str(tmp_path / "memory.html") in text
         assert "by the host's clock" in text
+
+    def test_memory_that_a_validation_was_refused(self, tmp_path):
+        """It says nothing of the size that trains, nor of the short batch before it."""
+        prof = ProfilingCallback(tmp_path, profile=False, quiet=True)
+        with contextlib.suppress(torch.OutOfMemoryError), prof:
+            loops.train(prof, epochs=1)
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        record = read_record(tmp_path)
+        assert record.stop_reason.startswith("out of memory: ")
+        assert [(trial.batch_size, trial.outcome) for trial in record.trials] == [(8, "ok")]
+        assert prof.advice.headline.startswith("Batch size 8 as it ran")
 
     @pytest.mark.slow
     def test_memory_that_the_kernel_refuses(self, tmp_path):
@@ -223,12 +236,12 @@ class TestEndings:
     def test_a_record_that_cannot_be_finished(self, tmp_path, monkeypatch, capfd):
         """Said, and everything is let go: the folder is free for another run."""
 
-        def broken(sizes):
+        def broken():
             raise RuntimeError("the device is gone")
 
         with ProfilingCallback(tmp_path, profile=False) as prof:
             loops.train(prof)
-            monkeypatch.setattr(prof._watch.recorder.readings, "read", broken)
+            monkeypatch.setattr(prof._watch.recorder, "_read_traces", broken)
         assert "could not be finished: RuntimeError: the device is gone" in capfd.readouterr().err
         assert prof.record.state == "failed"
         assert read_record(tmp_path).state == "failed"  # not: it runs
@@ -257,6 +270,28 @@ class TestEndings:
         *_, prof = loops.watched(tmp_path, profile=False, quiet=True, noise_scale=True)
         assert prof.record.state == "finished"
         assert "RuntimeError" in prof.record.observed.unavailable["noise_scale"]
+
+    @pytest.mark.parametrize("since", [1, 25])
+    def test_a_device_that_tells_its_memory_no_more(self, tmp_path, monkeypatch, since):
+        """After an assertion of a kernel: the record has the error and the steps before it."""
+
+        def broken(_):
+            raise RuntimeError("CUDA error: device-side assert triggered\nmore of it")
+
+        def each(number):
+            if number == since:
+                monkeypatch.setattr(TorchProbe, "read_memory", broken)
+            if number == 25:
+                raise ValueError("mine")
+
+        with pytest.raises(ValueError, match="mine"):
+            loops.watched(tmp_path, each=each, profile=False, quiet=True)
+        record = read_record(tmp_path)
+        assert record.faults[0].detail == "ValueError: mine"
+        assert record.doubts[-1].endswith("RuntimeError: CUDA error: device-side assert triggered")
+        assert record.trials[0].step_s is not None
+        if since == 1:
+            assert record.trials[0].unavailable["memory"] == "its peak was not read"
 
     def test_a_loop_that_goes_on_afterwards(self, tmp_path):
         """The record stays the one that was finished, and no window is opened any more."""

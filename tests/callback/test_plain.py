@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
+import gc
 import os
 import random
 import signal
 import subprocess
 import sys
+import weakref
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
@@ -162,6 +165,27 @@ class TestTheUsersOwn:
         with ProfilingCallback(tmp_path, quiet=True):
             assert {number: signal.getsignal(number) for number in before} == before
 
+    @pytest.mark.parametrize("given", [False, True])
+    def test_a_model_is_freed_as_without_it(self, tmp_path, given):
+        """At once, and not by the garbage collector: its memory is wanted for the next one."""
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        told = {"model": model, "optimizer": optimizer} if given else {}
+        with ProfilingCallback(tmp_path, quiet=True, noise_scale=True, **told) as prof:
+            for batch in prof.watch([torch.ones(8, 4)] * 20):
+                model(batch).sum().backward()
+                optimizer.step()
+                prof.step()
+        there = weakref.ref(model.weight)
+        gc.disable()
+        try:
+            del model, optimizer, told
+            if given:  # it was handed over
+                del prof
+            assert there() is None
+        finally:
+            gc.enable()
+
     @pytest.mark.parametrize("quiet", [False, True])
     def test_standard_output(self, tmp_path, capfd, quiet):
         loops.watched(tmp_path, profile=False, quiet=quiet)
@@ -216,6 +240,22 @@ class TestFolders:
         (kept,) = tmp_path.glob("record-*.json")
         assert read_record(kept) == first
 
+    def test_all_earlier_ones_are_kept(self, tmp_path):
+        """Also those of one second, and none leaves its page of the memory to the next."""
+        error = torch.OutOfMemoryError("CUDA out of memory.")
+        for failure in (error, None, None, None):
+            with (
+                contextlib.suppress(torch.OutOfMemoryError),
+                ProfilingCallback(tmp_path, quiet=True, scalars=False) as prof,
+            ):
+                for _ in prof.watch([torch.ones(4)] * 3):
+                    if failure is not None:
+                        raise failure
+                    prof.step()
+            os.utime(tmp_path / "record.json", (0, 0))
+            assert ("memory.html" in str(prof)) is (failure is not None)
+        assert len(list(tmp_path.glob("record-*.json"))) == 3
+
     def test_one_is_made(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", ["some/train.py", "--lr", "1"])
@@ -235,6 +275,16 @@ class TestFolders:
         ):
             pass
         assert "logdir=" in error.value.remedy  # the callback has no --output
+
+    def test_one_without_room(self, tmp_path, monkeypatch):
+        def full(_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(UsageError, match="No space left") as error, ProfilingCallback(tmp_path):
+            pass
+        assert "logdir=" in error.value.remedy
+        assert "--output" not in str(error.value)
 
     def test_one_that_another_callback_writes(self, tmp_path):
         with (

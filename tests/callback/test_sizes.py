@@ -7,6 +7,9 @@ import time
 
 import torch
 from batchadvisor import ProfilingCallback
+from batchadvisor.callback.adapters.watched_loaders import BatchReader
+from batchadvisor.callback.recorder import Recorder
+from batchadvisor.callback.token_count import TokenCount
 from batchadvisor.units import MIB
 
 
@@ -45,6 +48,44 @@ class TestSizes:
         assert prof.record.observed.num_samples is None
         assert "batch_size=" in prof.record.observed.unavailable["num_samples"]
         assert prof.advice.recommended is None
+
+    def test_their_size_may_be_told(self, tmp_path):
+        """As a loop needs it that draws its batches itself."""
+        with ProfilingCallback(tmp_path, quiet=True, profile=False, batch_size=12) as prof:
+            for _ in prof.watch(range(20)):
+                prof.step()
+        record = prof.record
+        assert record.observed.num_samples == 240
+        assert (record.trials[0].batch_size, record.trials[0].size_proof) == (12, "asked")
+        assert record.trials[0].samples_per_s is not None
+        assert "batch_size=12 is taken" in record.doubts[0]
+
+    def test_nothing_is_due_between_all_steps_of_such_batches(self, tmp_path, monkeypatch):
+        """There is no size to file a trace under; more than a few looks for one would cost."""
+        asked = []
+        native = Recorder.boundary
+
+        def boundary(self, core, now_ns):
+            asked.append(core.num_ended)
+            native(self, core, now_ns)
+
+        monkeypatch.setattr(Recorder, "boundary", boundary)
+        with ProfilingCallback(tmp_path, quiet=True, profile_after=10) as prof:
+            for _ in prof.watch(range(200)):
+                prof.step()
+        assert prof.record.observed.num_steps == 200
+        assert len(asked) < 20
+
+    def test_batches_that_cannot_be_read(self, tmp_path):
+        """They go to the loop as they are: a length of torch's nested tensors is no number."""
+        rows = [torch.ones(3, 2), torch.ones(5, 2)]
+        batches = [torch.nested.nested_tensor(rows, layout=torch.jagged) for _ in range(10)]
+        with ProfilingCallback(tmp_path, quiet=True, profile=False) as prof:
+            seen = [batch for batch in prof.watch(batches) if prof.step() is None]
+        assert all(one is other for one, other in zip(seen, batches, strict=True))
+        observed = prof.record.observed
+        assert (observed.num_steps, observed.num_samples) == (10, None)
+        assert BatchReader(2, TokenCount()).read(batches[0]) is None
 
     def test_lists_of_images_are_counted_by_items(self, tmp_path):
         """100 images of 16 rows with up to 5 boxes each; six batches of 16 and one of 4."""

@@ -106,5 +106,6 @@ def test_the_line_of_a_stored_record():
     answer = CliRunner().invoke(cli, ["advise", "--line", str(RECORD)])
     assert answer.exit_code == 0
     assert answer.output.count("\n") == 1
-    both = CliRunner().invoke(cli, ["advise", "--line", "--json", str(RECORD)])
-    assert "contradict" in str(both.exception)
+    for other in (["--json"], ["--global-batch", "64"]):
+        both = CliRunner().invoke(cli, ["advise", "--line", *other, str(RECORD)])
+        assert f"--line and {other[0]} contradict" in str(both.exception)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from batchadvisor.session.recording.store import read_record
 
 from ..end_to_end.preloaded import Forked
@@ -117,3 +118,44 @@ def test_a_resumed_epoch_is_seen(tmp_path):
     observed = read_record(tmp_path / "log").observed
     assert observed.num_steps == did["steps"]
     assert observed.num_samples == sum(did["sizes"])
+
+
+class NoLength(torch.utils.data.Dataset):
+    """A batch sampler of the user's own draws from it."""
+
+    def __getitem__(self, place):
+        return torch.ones(3)
+
+
+class OfDeepSpeed:
+    """Around an optimizer of torch, and none itself: it takes no hooks."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+        self.param_groups = optimizer.param_groups
+
+
+def test_what_is_prepared_may_lack_what_is_usual(tmp_path):
+    from accelerate import Accelerator
+    from accelerate.utils.deepspeed import DeepSpeedOptimizerWrapper
+    from batchadvisor.callback import AccelerateCallback
+
+    accelerator = Accelerator(cpu=True)
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = torch.utils.data.DataLoader(NoLength(), batch_sampler=[[0, 1], [2, 3], [4, 5]])
+    native = accelerator.prepare
+
+    def prepare(*things):
+        model, loader, optimizer = native(*things)
+        return model, loader, DeepSpeedOptimizerWrapper(OfDeepSpeed(optimizer.optimizer))
+
+    accelerator.prepare = prepare
+    with AccelerateCallback(accelerator, tmp_path, profile=False, quiet=True) as prof:
+        model, loader, _ = accelerator.prepare(model, loader, optimizer)
+        for batch in loader:
+            model(batch).sum().backward()
+            optimizer.step()
+    observed = prof.record.observed
+    assert (observed.num_steps, observed.num_samples) == (3, 6)
+    assert prof.record.discovery.optimizers[0].name == "SGD"

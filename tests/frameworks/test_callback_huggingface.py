@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from batchadvisor.session.recording.store import read_record
@@ -134,6 +137,19 @@ class TestTrain:
         assert type(loader) is native
 
 
+def test_a_trainer_is_freed_as_without_it(tmp_path):
+    """Not by the garbage collector, in which persistent data workers end seconds later."""
+    trainer, net = make(tmp_path, adapter(tmp_path, profile=False, quiet=True), max_steps=2)
+    trainer.train()
+    there = weakref.ref(trainer.callback_handler.train_dataloader)
+    gc.disable()
+    try:
+        del trainer, net
+        assert there() is None
+    finally:
+        gc.enable()
+
+
 def test_evaluation_and_saves_belong_to_no_step(tmp_path):
     callback = adapter(tmp_path, profile=False, quiet=True)
     trainer, net = make(
@@ -158,6 +174,36 @@ def test_a_resumed_epoch_is_seen(tmp_path):
     assert observed.num_samples == sum(net.sizes)
     assert callback.record.trials[0].step_s is not None
     assert transformers.trainer.skip_first_batches is native
+
+
+def test_a_resumed_training_with_another_size(tmp_path):
+    """The state of the checkpoint names the size of then."""
+    make(tmp_path, save_strategy="steps", save_steps=2, max_steps=2, batch=4)[0].train()
+    callback = adapter(tmp_path, profile=False, quiet=True)
+    trainer, net = make(tmp_path, callback, max_steps=7)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
+    record = callback.record
+    assert record.discovery.native_batch_size == BATCH
+    assert record.observed.num_samples == sum(net.sizes)
+
+
+class NoLength(torch.utils.data.Dataset):
+    """A sampler of the user's own draws from it."""
+
+    def __getitem__(self, place):
+        return data()[place]
+
+
+def test_a_dataset_without_a_length(tmp_path):
+    """As torch allows; the batches come from a batch sampler."""
+    callback = adapter(tmp_path, profile=False, quiet=True)
+    trainer, net = make(tmp_path, callback, max_steps=4)
+    batches = [list(range(place, place + BATCH)) for place in range(0, 80, BATCH)]
+    loader = torch.utils.data.DataLoader(NoLength(), batch_sampler=batches)
+    trainer.get_train_dataloader = lambda: trainer.accelerator.prepare(loader)
+    trainer.train()
+    assert callback.record.state == "finished"
+    assert callback.record.observed.num_samples == sum(net.sizes)
 
 
 def test_an_exception_passes_unchanged(tmp_path):

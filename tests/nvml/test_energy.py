@@ -6,6 +6,7 @@ import time
 import msgspec
 import pytest
 from batchadvisor.probes.devices.gpu_in_use import GpuInUse
+from batchadvisor.probes.nvml.sampler import NvmlSampler
 from batchadvisor.records import Counters, DeviceInfo, Trial
 from batchadvisor.session.recording.store import RunStore
 from batchadvisor.session.workers.gpu_watch import GpuWatch, of_all
@@ -56,6 +57,27 @@ def test_an_end_that_ctrl_c_cut_short_is_made_again(stub, monkeypatch, step):
         watch.close()
     watch.close()
     assert not watch._samplers
+
+
+def test_a_trial_that_died_as_it_warmed_up_steadies_no_other(stub, monkeypatch):
+    began = []
+    native = NvmlSampler.begin
+
+    def begin(self, steady_s=0.0):
+        began.append(steady_s)
+        native(self, steady_s)
+
+    monkeypatch.setattr(NvmlSampler, "begin", begin)
+    watch = GpuWatch([UUIDS[0]])
+    watch.follow(os.getpid())
+    watch.phase("warming up")
+    time.sleep(0.3)
+    watch.follow(None)
+    watch.follow(os.getpid())
+    watch.phase("warming up")
+    watch.phase("timing")
+    watch.close()
+    assert 0 <= began[0] < 0.2
 
 
 def test_a_short_window_has_energy_and_no_verdict_on_it(watched):

@@ -243,6 +243,7 @@ class TestStore:
         store = RunStore(tmp_path / "runs" / "one")
         store.save(full_record())
         store.append([{"trial": 0}])
+        store.log_path.with_name("script-rank1.log").write_text("what a further rank said")
         store.discard()
         assert list(tmp_path.iterdir()) == []
 
