@@ -260,10 +260,15 @@ def one_pass(script: Script, sizes: list[int], seconds: float, seed: int) -> dic
     return {"load": load, "rates": measured(script, order, seconds)}
 
 
-def truth_of(row: dict[str, Any], passes: slice = slice(None)) -> dict[int, float]:
+def truth_of(row: dict[str, Any]) -> dict[int, float]:
     """The median over the passes, by size."""
+    return medians(row["passes"])
+
+
+def medians(passes: list[dict[str, Any]]) -> dict[int, float]:
+    """The median of what these passes have of each size."""
     rates: dict[int, list[float]] = {}
-    for each in row["passes"][passes]:
+    for each in passes:
         for size, rate in each["rates"].items():
             if rate:
                 rates.setdefault(int(size), []).append(rate)
@@ -274,10 +279,9 @@ def regrets_of(row: dict[str, Any], size: int) -> list[float]:
     """What a size leaves of the best one's throughput, in each pass that has it; the best is chosen
     by the other passes. Below 0 is luck."""
     left = []
-    for number, each in enumerate(row["passes"]):
-        others = [other for other in row["passes"] if other is not each]
-        rates = truth_of({"passes": row["passes"][number : number + 1]})
-        chosen_by = truth_of({"passes": others})
+    for each in row["passes"]:
+        rates = medians([each])
+        chosen_by = medians([other for other in row["passes"] if other is not each])
         both = rates.keys() & chosen_by.keys()
         if both and size in rates:
             best = max(both, key=lambda other: chosen_by[other])

@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import loads
 from common import RESULTS, Results, header, say, table
-from regret import SCRIPTS, samples_per_s
+from regret import SCRIPTS, on_cpu
 
 VARIABLES: dict[str, dict[str, str]] = {
     "as it is": {},
@@ -63,7 +63,7 @@ def main() -> None:
                 for kind, variables in VARIABLES.items():
                     environment = {**cleared, **variables}
                     with loads.neighbours(busy), patch.dict(os.environ, environment, clear=True):
-                        rate = samples_per_s(script, script.own, options.seconds)
+                        rate = on_cpu(script, [script.own], options.seconds)[str(script.own)]
                     if rate is not None:
                         rates[kind].append(rate)
             rows.append({"script": name, "size": script.own, "busy": busy, "rates": rates})

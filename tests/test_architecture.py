@@ -174,3 +174,20 @@ def test_the_sentences_of_an_answer_choose_nothing(path: str) -> None:
     }
     assert "Decision" in names
     assert names <= {"Because", "Decision", "Rival", "Rule"}
+
+
+def test_what_one_bench_takes_from_another_is_there() -> None:
+    """No test runs most of them: a name that moved would be missed by whoever measures next."""
+    trees = {path.stem: ast.parse(path.read_text()) for path in (ROOT / "bench").glob("*.py")}
+    missing = []
+    for stem, tree in trees.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom) or node.module not in trees:
+                continue
+            there = {
+                name.id if isinstance(name, ast.Name) else getattr(name, "name", "")
+                for name in ast.walk(trees[node.module])
+                if isinstance(name, (ast.Name, ast.FunctionDef, ast.ClassDef, ast.alias))
+            }
+            missing += [f"{stem}: {each.name}" for each in node.names if each.name not in there]
+    assert not missing

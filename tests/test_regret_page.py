@@ -8,6 +8,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -93,28 +94,40 @@ class TestInTurn:
         assert told[3] / told[1] == pytest.approx(math.e**2)
         assert told[4] is None
 
-    def test_trainings_that_live_at_once(self, tmp_path):
-        """Processes that count time itself: a step of 20 ms takes twice as long as one of 10."""
+    def test_only_one_runs_at_a_time(self, tmp_path):
+        """Processes that count time itself: none makes a step in the slice of another."""
         script = tmp_path / "steps.py"
         script.write_text(
             "import sys, time\n"
             "from stamped import Stamps\n"
-            "from pathlib import Path\n"
-            "stamps, step_s = Stamps(sys.argv[1]), float(sys.argv[2])\n"
+            "stamps = Stamps(sys.argv[1])\n"
             "while True:\n"
-            "    time.sleep(step_s)\n"
+            "    time.sleep(0.01)\n"
             "    stamps.add(time.perf_counter())\n"
         )
-        trainings = {}
+        trainings, slices = {}, []
         with contextlib.ExitStack() as ends:
-            for step_ms in (10, 20):
-                stamps = tmp_path / str(step_ms)
+            for name in (1, 2):
+                stamps = tmp_path / str(name)
                 process = subprocess.Popen(
-                    [sys.executable, str(script), str(stamps), str(step_ms / 1000)],
+                    [sys.executable, str(script), str(stamps)],
                     env={**os.environ, "PYTHONPATH": str(ROOT / "bench")},
                     start_new_session=True,
                 )
                 ends.callback(regret.killed, process)
-                trainings[step_ms] = in_turn.Training(process, stamps)
-            rates = in_turn.steps_per_s(trainings, start_s=0.1, seconds=1.0)
-        assert 1.4 < rates[10] / rates[20] < 2.6
+                trainings[name] = in_turn.Training(process, stamps)
+            assert all(in_turn.steps_per_s(trainings, start_s=0.1, seconds=0.5).values())
+            for name in (1, 2, 1, 2):
+                begun_s = time.perf_counter()
+                assert trainings[name].run(0.2)
+                slices.append((name, begun_s, time.perf_counter()))
+            noted = {name: in_turn.read_stamps(tmp_path / str(name)) for name in (1, 2)}
+        for name, begun_s, ended_s in slices:
+            inside = [
+                other
+                for other, moments in noted.items()
+                if any(begun_s < m < ended_s for m in moments)
+            ]
+            assert inside == [name]
+        regret.killed(process)
+        assert trainings[2].run(0.1) is None, "it has ended"

@@ -83,9 +83,8 @@ def _too_large(measurements: Measurements, own: int) -> bool:
 
 def _is_asked_for(measurements: Measurements, own: int) -> bool:
     """Whether the user's options let the script's own size run."""
-    if measurements.goal.sizes:
-        return own in measurements.goal.sizes
-    return own <= largest_allowed(measurements) and own % measurements.goal.multiple_of == 0
+    bounded = measurements.goal.sizes or own <= largest_allowed(measurements)
+    return bool(bounded) and measurements.is_asked_for(own)
 
 
 def _floor(measurements: Measurements, size: int, own: int) -> float:

@@ -29,6 +29,14 @@ def effective_batch(measurements: Measurements) -> int:
     return measurements.own_size * measurements.script.micro_batches
 
 
+def divisors_of(measurements: Measurements, most: int) -> list[int]:
+    """The sizes up to a bound that divide the effective batch, and that the script takes, if any
+    do; ascending."""
+    whole = effective_batch(measurements)
+    divisors = [size for size in range(1, min(whole, most) + 1) if whole % size == 0]
+    return list(filter(measurements.multiples.takes, divisors)) or divisors
+
+
 @once
 def largest_allowed(measurements: Measurements) -> int:
     """The upper bound of the goal, the data and kernels, whatever the memory says."""
@@ -136,9 +144,7 @@ def allowed(measurements: Measurements, size: float, *, up: bool = False) -> int
     """
     top, multiples = largest_allowed(measurements), measurements.multiples
     if measurements.goal.keep_effective_batch and measurements.own_size is not None:
-        whole = effective_batch(measurements)
-        divisors = [divisor for divisor in range(1, top + 1) if whole % divisor == 0]
-        divisors = list(filter(multiples.takes, divisors)) or divisors
+        divisors = divisors_of(measurements, top)
         if up:
             return next((divisor for divisor in divisors if divisor >= size), divisors[-1])
         return min(divisors, key=lambda divisor: (abs(divisor - size), divisor))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...records import TrialRequest
 from ..measured.measurements import Measurements
 from ..measured.memory_prior import prior_of
-from ..measured.sizes import effective_batch, largest_allowed
+from ..measured.sizes import divisors_of, largest_allowed
 from ..measured.thresholds import BUDGET_SPENT
 from .cost import Budget
 from .fit_plan import Seen, next_fit
@@ -74,7 +74,6 @@ def seen_so_far(measurements: Measurements) -> Seen | None:
 
 def _divisor(measurements: Measurements, size: int, last: int, top: int) -> int:
     """The divisor of the kept batch below a size, or the next one above what ran, within bounds."""
-    whole = effective_batch(measurements)
-    divisors = [divisor for divisor in range(1, min(whole, top) + 1) if whole % divisor == 0]
+    divisors = divisors_of(measurements, top)
     below = [divisor for divisor in divisors if last < divisor <= size]
     return below[-1] if below else next((divisor for divisor in divisors if divisor > last), last)

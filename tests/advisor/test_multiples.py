@@ -191,6 +191,13 @@ class TestAskedFor:
         with pytest.raises(UsageError, match="multiple"):
             check_goal(goal)
 
+    @pytest.mark.parametrize("kind", ["knee", "throughput", "memory"])
+    def test_of_the_divisors_of_a_kept_batch_only_multiples(self, kind):
+        goal = Goal(kind=kind, multiple_of=4, keep_effective_batch=True)
+        result = Machine(discovery=discovery_of(native=6, micro_batches=6)).search(goal)
+        assert {size for size in result.tried if size % 4 or 36 % size} == set()
+        assert result.size in (4, 12, 36)
+
     @pytest.mark.parametrize(
         ("goal", "said"),
         [
