@@ -11,6 +11,8 @@ HARMFUL_WEIGHT = 2.0
 """A sample of the last batch that weighs this many times the others makes the tail harmful."""
 HARMFUL_SHARE = 0.05
 """Samples repeated, left out or idle devices from this share on are worth a change."""
+HARMFUL_BIAS = 1.05
+"""Where ranks have different numbers of samples: those of the smallest weigh so many times more."""
 
 NO, MET, HARM = 0, 1, 2
 """Answers of a condition: not met, met without much harm, harmful."""

@@ -7,6 +7,7 @@ from ...units import format_count, format_runs
 from .case import Said, TailCase, counted, example, example_of_ranks, of_all, say
 from .conditions import (
     HARM,
+    HARMFUL_BIAS,
     HARMFUL_SHARE,
     HARMFUL_WEIGHT,
     MET,
@@ -245,7 +246,13 @@ def _differ(sizes: tuple[int, ...]) -> bool:
 
 def _uneven_sizes(pipeline: Pipeline, layout: Layout) -> int:
     del pipeline
-    return harm(True) if any(_differ(sizes) for sizes in made(layout)) else NO
+    uneven = [sizes for sizes in made(layout) if _differ(sizes)]
+    return harm(max(map(_most_weight, uneven)) >= HARMFUL_BIAS) if uneven else NO
+
+
+def _most_weight(sizes: tuple[int, ...]) -> float:
+    """How much a sample of the smallest rank weighs, over what it should."""
+    return sum(sizes) / (len(sizes) * min(filter(None, sizes)))
 
 
 def _say_uneven_sizes(pipeline: Pipeline, layout: Layout) -> Said:
@@ -254,14 +261,14 @@ def _say_uneven_sizes(pipeline: Pipeline, layout: Layout) -> Said:
     whose, sizes = "a full step", steps[0]
     if len({size for size in sizes if size}) < 2 or sizes != layout.full:
         whose, sizes = "the last step", layout.last
-    filled = [size for size in sizes if size]
-    ranks = len(sizes)
-    worst = sum(sizes) / (ranks * min(filled))
-    least = sum(sizes) / (ranks * max(filled))
+    worst = _most_weight(sizes)
+    least = sum(sizes) / (len(sizes) * max(sizes))
     return say(
         f"{whose} has {format_runs(sizes)} samples by rank and DDP averages the ranks' means: "
-        f"samples weigh {least:.2f} to {worst:.2f} times what they should",
-        Evidence(metric="weight of a sample of the smallest rank", value=worst, threshold=1),
+        f"samples weigh {least:.3g} to {worst:.3g} times what they should",
+        Evidence(
+            metric="weight of a sample of the smallest rank", value=worst, threshold=HARMFUL_BIAS
+        ),
     )
 
 

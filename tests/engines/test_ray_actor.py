@@ -1,5 +1,6 @@
 """The actor of a probe, without Ray: what it leaves when it is killed."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -30,3 +31,16 @@ def test_a_killed_actor_leaves_no_folder_and_no_process(tmp_path):
         assert time.monotonic() < until_s, "its folder was left"
         time.sleep(0.1)
     assert not Path(f"/proc/{pid}").exists()
+
+
+WAITING = """
+from batchadvisor.features.plan.engines.ray_cluster import Prober
+Prober()
+"""
+
+
+def test_an_actor_that_never_begins_leaves_nothing(tmp_path):
+    subprocess.run(
+        [sys.executable, "-c", WAITING], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True
+    )
+    assert not list(tmp_path.iterdir())

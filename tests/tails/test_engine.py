@@ -236,6 +236,18 @@ class TestWhatIsSaid:
         assert message("ddp.uneven-sizes", 1022, 256, "ddp", 4, **facts) == ""
         assert message("join.divisor", 1025, 64, "join", 4, stage=stage) == ""
 
+    @pytest.mark.parametrize(
+        ("sizes", "harmful", "weights"),
+        [((1002, 1000), False, "0.999 to 1"), ((6, 2), True, "0.667 to 2")],
+    )
+    def test_ranks_of_nearly_the_same_size_do_little_harm(self, sizes, harmful, weights):
+        facts = {"num_ranks": 2, "rank_batch_sizes": sizes}
+        name = "ddp.uneven-sizes"
+        report = planned(10 * sum(sizes), sum(sizes), "ddp", **facts)
+        finding = next(each for each in report.findings if each.id == name)
+        assert finding.harmful == harmful
+        assert weights in finding.message
+
     def test_what_the_trainer_repeats_it_leaves_out_again(self):
         name = "accelerate.even-batches"
         said = message(name, 1030, 64, "trainer", 4, stage="validate")

@@ -152,7 +152,7 @@ class Prober:
     """Runs the process of a run on a node. Ray makes an actor of it."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="batchadvisor-"))
+        self._folder = Path()
         self._process: subprocess.Popen[bytes] | None = None
         self._watched = -1
         self._read = 0
@@ -164,14 +164,20 @@ class Prober:
             working_folder: of the command, which the node has if they share one; else that of the
                 actor, which Ray's runtime environment brings along.
         """
+        # Not before: Ray may end an actor that waits for its turn.
+        self._folder = Path(tempfile.mkdtemp(prefix="batchadvisor-"))
         run = msgspec.structs.replace(options, output=self._folder / "run")
-        self._process = start_run(
-            run,
-            self._folder / "options.json",
-            self._folder / RAY_LOG,
-            before=_end_with_actor,
-            working_folder=working_folder if Path(working_folder).is_dir() else None,
-        )
+        try:
+            self._process = start_run(
+                run,
+                self._folder / "options.json",
+                self._folder / RAY_LOG,
+                before=_end_with_actor,
+                working_folder=working_folder if Path(working_folder).is_dir() else None,
+            )
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
         self._watched = _removed_at_the_end(self._folder, self._process.pid)
         return os.uname().nodename
 
