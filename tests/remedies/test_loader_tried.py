@@ -1,4 +1,4 @@
-"""Remedies of the loader on scripts whose truth is known: the right one is found, and none is claimed."""
+"""Remedies of the loader on scripts whose truth is known: what helps is found, no other claimed."""
 
 from statistics import median
 

@@ -1,4 +1,4 @@
-"""Autocast on scripts whose truth is known: none is claimed that slows down or spoils the numbers."""
+"""Autocast on scripts whose truth is known: none is claimed that slows down or spoils numbers."""
 
 import pytest
 
