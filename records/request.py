@@ -48,6 +48,8 @@ class TrialRequest(Record, frozen=True, kw_only=True):
             the budget.
         turns: the sizes and their turns, where the kind says so.
         length: the samples that the trial begins with, if any are to be chosen.
+        beside: sizes whose processes stay, where each size has one of its own: they are to take
+            turns with this one.
         reason: one line for people.
     """
 
@@ -60,4 +62,5 @@ class TrialRequest(Record, frozen=True, kw_only=True):
     min_timed_steps: int = USUAL_TIMED_STEPS
     turns: TurnsPlan | None = None
     length: LengthChoice = ""
+    beside: tuple[int, ...] = ()
     reason: str = ""

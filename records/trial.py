@@ -45,6 +45,8 @@ class Turns(Record, frozen=True, kw_only=True):
             where that was not read. What a turn would have taken alone lies between.
         cpu_s: CPU seconds of all threads of the process in the same steps, mean of a turn; empty
             where that was not read, or a device goes on by itself.
+        workers: by size, the process that it had to itself, as in the trial; empty where all ran
+            in one.
         real: real tokens of a step, mean of the same steps; empty where they are not surely known.
         positions, squares: of the same steps, as in the tokens of a trial; empty where `real` is.
         counted: by size, what the batches of all of its turns held; empty where `real` is.
@@ -56,6 +58,7 @@ class Turns(Record, frozen=True, kw_only=True):
     step_s: tuple[tuple[float | None, ...], ...]
     lost_s: tuple[tuple[float, ...], ...] = ()
     cpu_s: tuple[tuple[float | None, ...], ...] = ()
+    workers: tuple[int, ...] = ()
     real: tuple[tuple[float | None, ...], ...] = ()
     positions: tuple[tuple[float | None, ...], ...] = ()
     squares: tuple[tuple[float | None, ...], ...] = ()
@@ -67,6 +70,9 @@ class Turns(Record, frozen=True, kw_only=True):
         rows += (*self.real, *self.positions, *self.squares)
         if any(len(row) != len(self.sizes) for row in rows):
             msg = f"a round of {len(self.sizes)} sizes that took turns has another number of times"
+            raise ValueError(msg)
+        if self.workers and len(self.workers) != len(self.sizes):
+            msg = f"{len(self.sizes)} sizes that took turns have another number of processes"
             raise ValueError(msg)
 
 

@@ -59,6 +59,7 @@ from .setup.target import choose_target
 from .workers.arrival import check_arrival
 from .workers.choice import workers_for
 from .workers.failures import failed_trial, nothing_fits, tool_failed
+from .workers.in_turn import WorkersInTurn
 from .workers.ranks import rank_target
 from .workers.size_in_script import SizeInScriptError
 from .workers.template_workers import only_as_written, place_before, runs_only_as_written
@@ -392,7 +393,9 @@ class Run:
         self._add(trial)
         return True
 
-    def _run(self, worker: WorkerLike, request: TrialRequest, ordinal: int) -> Trial:
+    def _run(
+        self, worker: WorkerLike | WorkersInTurn, request: TrialRequest, ordinal: int
+    ) -> Trial:
         goal = self.writer.record.goal
         order = order_of(
             request,

@@ -346,8 +346,9 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def confirmed_turns(self) -> tuple[Turns, ...]:
-        """Readings of the finalists in turn, in the process of the confirmation."""
-        workers = {trial.worker for trial in self.confirmations[-1:]}
+        """Readings of the finalists in turn, in the process of the confirmation, or in those."""
+        last = self.confirmations if self.script.process_per_size else self.confirmations[-1:]
+        workers = {trial.worker for trial in last}
         return tuple(
             trial.turns
             for trial in self.record.trials

@@ -466,7 +466,7 @@ def _in_turn(trial: Trial, windows: dict[int, Trial]) -> list[Reading]:
                     weight=weight,
                     clean=not lost_s,
                     trial=trial.ordinal,
-                    process=trial.worker,
+                    process=turns.workers[column] if turns.workers else trial.worker,
                     round=number + 1,
                     cpu_s=_of_one(turns.cpu_s[number][column], trial) if turns.cpu_s else None,
                 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ...records import Trial
 from .measurements import Measurements
 from .once import once
@@ -53,6 +55,28 @@ def can_take_turns(measurements: Measurements) -> bool:
     if device is None or device.kind != "cpu":
         return False
     return script.takes_turns and not measurements.too_short_for_turns
+
+
+def may_live_at_once(measurements: Measurements, sizes: Collection[int]) -> bool:
+    """Whether sizes that have a process each may take turns: all of them live, and one goes on.
+
+    The device must hold them together. Of a GPU nobody knows what it holds of a process that waits.
+    """
+    record, script, memory = measurements.record, measurements.script, measurements.trusted_memory
+    device, target, ranks = record.device, measurements.target_bytes, record.distribution
+    if device is None or device.kind != "cpu" or target is None or len(sizes) < 2:
+        return False
+    alone = ranks is None or ranks.world_size == 1
+    if not (alone and script.process_per_size) or measurements.too_short_for_turns:
+        return False
+    if not all(size in memory and size in measurements.best_timed for size in sizes):
+        return False
+    return sum(memory[size].peak_bytes for size in sizes) <= target
+
+
+def have_met(measurements: Measurements, sizes: Collection[int]) -> bool:
+    """Whether one comparison of the confirmation had all of these sizes."""
+    return any(set(sizes) <= set(turns.sizes) for turns in measurements.confirmed_turns)
 
 
 @once

@@ -8,8 +8,8 @@ from ...records import TrialRequest
 from ..choose.decision import choose
 from ..choose.finalists import FINALIST_ROUNDS, best_of, finalists, readings_of, rounds_of
 from ..measured.measurements import Measurements
-from ..measured.turn_sizes import field
-from . import clean_search
+from ..measured.turn_sizes import field, have_met
+from . import at_once, clean_search
 from .cost import Budget
 from .requests import fit_request, timed_request
 from .turns_plan import comparison
@@ -30,6 +30,10 @@ def next_confirmation(measurements: Measurements, budget: Budget) -> TrialReques
     sizes = finalists(measurements)
     if not sizes or _nothing_to_confirm(measurements, sizes):
         return None
+    if measurements.script.process_per_size:
+        together = at_once.next_at_once(measurements, budget, sizes)
+        if together is not None or at_once.has_met(measurements, sizes[0]):
+            return together
     sizes = _with_own(measurements, sizes)
     series = measurements.confirmations
     counts = {size: rounds_of(series, size) for size in sizes}
@@ -37,7 +41,7 @@ def next_confirmation(measurements: Measurements, budget: Budget) -> TrialReques
     turns = None if turns is None else budget.within(turns, budget.left_s)
     if turns is not None:
         return turns
-    met = any(set(sizes) <= set(earlier.sizes) for earlier in measurements.confirmed_turns)
+    met = have_met(measurements, sizes)
     rounds = FINALIST_ROUNDS if len(sizes) > 1 and not met else 1
     trials = measurements.record.trials
     if len([trial for trial in trials if trial.purpose == "confirm"]) >= MAX_CONFIRMATIONS:
@@ -115,7 +119,7 @@ def _in_turn(measurements: Measurements, sizes: tuple[int, ...]) -> TrialRequest
         return None  # the time is better spent on the rival, which takes no turns
     wanted = sizes if own is None else (*sizes, own)
     sizes = tuple(dict.fromkeys(size for size in wanted if size in able))
-    if any(set(sizes) <= set(turns.sizes) for turns in measurements.confirmed_turns):
+    if have_met(measurements, sizes):
         return None
     return comparison(measurements, sizes, "finalists in turn", purpose="confirm")
 

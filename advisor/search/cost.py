@@ -152,7 +152,8 @@ class Budget:
 
     def trial_s(self, request: TrialRequest) -> float:
         """Estimated seconds of a trial, and of the start of the process that it needs."""
-        starts = request.fresh_process or self._script.process_per_size
+        # Sizes that take turns have their processes by then.
+        starts = request.fresh_process or (self._script.process_per_size and request.turns is None)
         return self.steps_s(request) + (self._script.setup_s if starts else 0.0)
 
     def steps_s(self, request: TrialRequest) -> float:

@@ -2,8 +2,8 @@
 
 On a CPU every size near the best is compared with its neighbours and with the best as soon as it
 was measured once. A GPU's clock is steadier, and throttling is seen. Where a size costs more than
-asking the loader for it (a process, a call of `fit`, a step built anew) nothing takes turns, nor in
-a script that ends too soon.
+asking the loader for it (a call of `fit`, a step built anew) nothing takes turns, nor in a script
+that ends too soon. Where it costs a process see at_once.py.
 """
 
 from __future__ import annotations
@@ -110,10 +110,23 @@ def comparison(
     steps = {size: seconds for size, seconds in field(measurements).items() if size in set(sizes)}
     if len(steps) < 2:
         return None
-    num_workers = measurements.script.num_workers or 0
     turn_s = TURN_OF_LENGTHS_S if measurements.rated_by_tokens else TURN_S
-    turn_s = TURN_OF_WORKERS_S if num_workers else turn_s
-    burst = max(1, num_workers)
+    turn_s = TURN_OF_WORKERS_S if measurements.script.num_workers else turn_s
+    wanted = ROUNDS_OF_LENGTHS if measurements.rated_by_tokens else ROUNDS
+    plan = turns_of(measurements, steps, turn_s, wanted)
+    return asking(plan, reason, purpose)
+
+
+def turns_of(
+    measurements: Measurements, steps: dict[int, float], turn_s: float, wanted: int
+) -> TurnsPlan:
+    """Turns of a length.
+
+    Args:
+        steps: seconds of a step, by size, ascending.
+        wanted: rounds, where the budget has time for them.
+    """
+    burst = max(1, measurements.script.num_workers or 0)
     plan = TurnsPlan(
         sizes=tuple(steps),
         num_steps=tuple(
@@ -125,12 +138,11 @@ def comparison(
     )
     most_s = comparison_share(measurements) * measurements.goal.budget_s
     most = int(most_s / turns_s(plan, steps.__getitem__))
-    wanted = ROUNDS_OF_LENGTHS if measurements.rated_by_tokens else ROUNDS
-    rounds = max(MIN_ROUNDS, min(wanted, most))
+    return msgspec.structs.replace(plan, num_rounds=max(MIN_ROUNDS, min(wanted, most)))
+
+
+def asking(plan: TurnsPlan, reason: str, purpose: Purpose) -> TrialRequest:
+    """The request for these turns."""
     return TrialRequest(
-        batch_size=max(steps),
-        kind="turns",
-        purpose=purpose,
-        turns=msgspec.structs.replace(plan, num_rounds=rounds),
-        reason=reason,
+        batch_size=max(plan.sizes), kind="turns", purpose=purpose, turns=plan, reason=reason
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from ...advisor.measured.following import NotFollowed, grows, share_of, shows
 from ...advisor.search.requests import fit_request
 from ...errors import BatchAdvisorError, RunError, UsageError
 from ...probes.distributed.ranks import SELF_STARTED
+from ...probes.process.duty_cycle import DutyCycle
 from ...probes.process.endings import WorkerGone
 from ...probes.process.worker_like import WorkerLike
 from ...probes.process.worker_listener import TimeOver
@@ -20,6 +22,7 @@ from ...records import Discovery, RunRecord, Trial, TrialRequest
 from ..setup.options import RunOptions
 from .arrival import vain_error
 from .failures import failed_trial
+from .in_turn import WorkersInTurn
 from .look import look
 from .size_in_script import SizeInScriptError
 from .worker_pool import WorkerPool, safe_cap
@@ -62,6 +65,10 @@ class TemplateWorkers(WorkerPool):
     may_stand_by = False
     _size: int | None = None
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._aside: dict[int, tuple[WorkerLike, DutyCycle | None]] = {}
+
     def start(self) -> WorkerLike:
         """The first process, at a smaller size where memory is refused.
 
@@ -89,22 +96,60 @@ class TemplateWorkers(WorkerPool):
             self._writer.add_trial(msgspec.structs.replace(trial, ordinal=ordinal))
         return worker
 
-    def ready_for(self, request: TrialRequest) -> WorkerLike:
-        """A process of the script at the size of the request.
+    def ready_for(self, request: TrialRequest) -> WorkerLike | WorkersInTurn:
+        """A process of the script at the size of the request, or one of each that takes turns.
 
         Raises:
             WorkerGone: it ended before its training loop was found.
         """
-        same = self._size == request.batch_size and not request.fresh_process
-        if self.current is not None and same:
-            return self.current
-        return self._start_at(request.batch_size)
+        turns = request.turns
+        self._keep_only((request.batch_size, *request.beside) if turns is None else turns.sizes)
+        if turns is None:
+            return self._at(request.batch_size, fresh=request.fresh_process)
+        for size in turns.sizes:
+            self._at(size, fresh=False)
+        self._set_aside()
+        return WorkersInTurn({size: worker for size, (worker, _) in self._aside.items()})
 
     def may_restart(self, gone: WorkerGone) -> bool:
         """Only a process that ended during a trial is worth another; not one before its loop."""
         return self.current is not None and super().may_restart(gone)
 
+    def was_stopped(self) -> bool:
+        """Whether somebody else stopped one of the processes since this was last asked."""
+        aside = [duty is None and each.was_stopped() for each, duty in self._aside.values()]
+        return super().was_stopped() or any(aside)
+
+    def end(self) -> None:
+        """Ends the current worker, and those that wait for their turn."""
+        super().end()
+        self._keep_only(())
+
     # inside ----------------------------------------------------------------------------------
+
+    def _keep_only(self, sizes: Collection[int]) -> None:
+        """Ends the processes of other sizes; those of these wait for their next order."""
+        self._set_aside()
+        for size in self._aside.keys() - set(sizes):
+            self.current, self._duty = self._aside.pop(size)
+            super().end()
+
+    def _set_aside(self) -> None:
+        """The current process waits for its next order; another becomes the current one."""
+        if self.current is not None and self._size is not None:
+            self._aside[self._size] = self.current, self._duty
+            self.current, self._duty = None, None
+
+    def _at(self, size: int, *, fresh: bool) -> WorkerLike:
+        """The process of a size, which is the current one then."""
+        self._set_aside()
+        if size in self._aside:
+            self.current, self._duty = self._aside.pop(size)
+            self._size = size
+            if not fresh:
+                return self.current
+            super().end()
+        return self._start_at(size)
 
     def _refused(self, size: int, gone: WorkerGone, started_s: float) -> Trial:
         """What a process showed of its size that had no memory for its first steps."""
@@ -117,7 +162,7 @@ class TemplateWorkers(WorkerPool):
         )
 
     def _start_at(self, size: int) -> WorkerLike:
-        self.end()
+        super().end()
         self._size = size
         worker = self.spawn()
         try:

@@ -33,6 +33,7 @@ from ..setup.options import RunOptions
 from ..setup.target import Target
 from .failures import error_of, fed_by_no_loader, refusal_before_the_loop
 from .gpu_watch import GpuWatch
+from .in_turn import WorkersInTurn
 from .restarts import Restarts
 from .size_in_script import SizeInScriptError, of_ranks
 from .standby import Reserve
@@ -139,7 +140,7 @@ class WorkerPool:
             self.reserve.settle()
             return worker
 
-    def ready_for(self, request: TrialRequest) -> WorkerLike:
+    def ready_for(self, request: TrialRequest) -> WorkerLike | WorkersInTurn:
         """The process that runs a request: the one that lives, or a fresh one.
 
         Raises:

@@ -1,0 +1,104 @@
+"""The confirmation where each size has a process of its own: they live at once, and take turns.
+
+A process that waits for its turn costs memory and no time. What the machine does meanwhile meets
+all sizes of a round; processes that run one after the other meet it at different times, and on a
+CPU their ratios are off by as much as it wanders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from ...records import TrialRequest
+from ..choose.decision import open_rival
+from ..choose.finalists import readings_of
+from ..measured.measurements import Measurements
+from ..measured.turn_sizes import MIN_ROUNDS, have_met, may_live_at_once
+from .cost import Budget
+from .requests import timed_request
+from .turns_plan import asking, turns_of
+
+TURN_S = 0.3
+"""Seconds of a turn: after another process the caches are filled again first."""
+ROUNDS = 10
+"""Rounds of one comparison: each process has cost its start, a round costs a second."""
+
+
+def next_at_once(
+    measurements: Measurements, budget: Budget, sizes: Sequence[int]
+) -> TrialRequest | None:
+    """The next trial: each size by itself in its process, then all in turn.
+
+    Args:
+        sizes: the finalists, the one to recommend first.
+
+    Returns:
+        `None` where they cannot live at once, or all that there is time for was done.
+    """
+    together = _together(measurements, sizes)
+    alone = [size for size in together if not readings_of(measurements.confirmations, size)]
+    for size in alone:
+        others = tuple(other for other in together if other != size)
+        request = msgspec.structs.replace(
+            timed_request(measurements, size, "finalists again, in a process of their own"),
+            purpose="confirm",
+            fresh_process=True,
+            profile=False,
+            beside=others,
+        )
+        first = together[: together.index(size) + 1]
+        if budget.trial_s(request) + _least_s(measurements, budget, first) <= budget.left_s:
+            return request
+    ready = [size for size in together if size not in alone]
+    for some in (ready, ready[:2]):
+        if len(some) > 1 and not have_met(measurements, some):
+            turns = budget.within(_in_turn(measurements, some), budget.left_s)
+            if turns is not None:
+                return turns
+    return None
+
+
+def has_met(measurements: Measurements, size: int) -> bool:
+    """Whether a size took turns with the script's own, or with any where it is that or unknown."""
+    own = measurements.own_size
+    others = {size} if own is None else {size, own}
+    return have_met(measurements, others)
+
+
+def _together(measurements: Measurements, sizes: Sequence[int]) -> tuple[int, ...]:
+    """The size to recommend, the script's own and the rival, as far as they may live at once.
+
+    Once these have met, one that may still be much faster than the first is the rival.
+    """
+    own = measurements.own_size
+    owns = () if own is None or not measurements.usable(own) else (own,)
+    several = [(sizes[0], *owns, *sizes[1:]), (sizes[0], *owns), tuple(sizes)]
+    rival = open_rival(measurements, sizes[0])
+    if rival is not None and has_met(measurements, sizes[0]):
+        several.insert(0, (sizes[0], *owns, rival.size))
+    for some in several:
+        distinct = tuple(dict.fromkeys(some))
+        if may_live_at_once(measurements, distinct):
+            return distinct
+    return ()
+
+
+def _in_turn(measurements: Measurements, sizes: Iterable[int]) -> TrialRequest:
+    steps = {
+        size: trial.step_s.median
+        for size, trial in sorted(measurements.best_timed.items())
+        if size in set(sizes) and trial.step_s is not None
+    }
+    plan = turns_of(measurements, steps, TURN_S, ROUNDS)
+    return asking(plan, "finalists in turn, each in its process", "confirm")
+
+
+def _least_s(measurements: Measurements, budget: Budget, sizes: Sequence[int]) -> float:
+    """Seconds of the fewest rounds of these."""
+    if len(sizes) < 2:
+        return 0.0
+    request = _in_turn(measurements, sizes)
+    assert request.turns is not None
+    return budget.trial_s(request) * MIN_ROUNDS / request.turns.num_rounds
