@@ -20,9 +20,9 @@ from .cost import Budget
 from .requests import timed_request
 from .turns_plan import asking, turns_of
 
-TURN_S = 0.3
+TURN_AT_ONCE_S = 0.3
 """Seconds of a turn: after another process the caches are filled again first."""
-ROUNDS = 10
+ROUNDS_AT_ONCE = 10
 """Rounds of one comparison: each process has cost its start, a round costs a second."""
 
 
@@ -72,6 +72,8 @@ def _together(measurements: Measurements, sizes: Sequence[int]) -> tuple[int, ..
 
     Once these have met, one that may still be much faster than the first is the rival.
     """
+    if measurements.goal.kind not in ("knee", "throughput"):
+        return ()  # another reading than a time decides
     own = measurements.own_size
     owns = () if own is None or not measurements.usable(own) else (own,)
     several = [(sizes[0], *owns, *sizes[1:]), (sizes[0], *owns), tuple(sizes)]
@@ -91,7 +93,7 @@ def _in_turn(measurements: Measurements, sizes: Iterable[int]) -> TrialRequest:
         for size, trial in sorted(measurements.best_timed.items())
         if size in set(sizes) and trial.step_s is not None
     }
-    plan = turns_of(measurements, steps, TURN_S, ROUNDS)
+    plan = turns_of(measurements, steps, TURN_AT_ONCE_S, ROUNDS_AT_ONCE)
     return asking(plan, "finalists in turn, each in its process", "confirm")
 
 

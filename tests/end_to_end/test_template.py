@@ -5,7 +5,7 @@ import json
 import pytest
 from batchadvisor.session.recording.store import read_record
 
-from .driver import SCRIPTS, listing, run_well
+from .driver import SCRIPTS, listing, run_well, start
 from .driver import run_preloaded as run
 
 pytestmark = pytest.mark.slow
@@ -254,3 +254,42 @@ class TestBadUse:
     def test_braces_of_another_kind_are_the_scripts(self, tmp_path):
         words = (SCRIPTS / "plain.py", '{"lr": 0.1}')
         run_well("run", "--dry-run", *words, folder=tmp_path)
+
+
+class TestFinalistsAtOnce:
+    """Their processes live at once and take turns, and none of them stays."""
+
+    WORDS = ("train.py", "--batch_size={batch_size}", "--max_iters", "1000000")
+    OPTIONS = ("--json", "-q", "-o", "out", "--no-profile", "--sizes", "12,48")
+
+    def test_they_take_turns(self, tmp_path):
+        (tmp_path / "train.py").write_text((SCRIPTS / "no_loader.py").read_text())
+        done = run_well("run", *self.OPTIONS, "--budget", "60s", *self.WORDS, folder=tmp_path)
+        assert done.left == []
+        confirmed = [trial for trial in done.record.trials if trial.purpose == "confirm"]
+        alone = {trial.batch_size: trial.worker for trial in confirmed if trial.kind == "timed"}
+        (turns,) = (trial.turns for trial in confirmed if trial.turns is not None)
+        assert turns.sizes == (12, 48)
+        assert turns.workers == tuple(map(alone.get, turns.sizes))  # none was started for them
+        assert len(turns.step_s) >= 4
+        assert all(seconds > 0 for row in turns.step_s for seconds in row)
+        assert len(turns.lost_s) == len(turns.step_s)
+        samples = (tmp_path / "out" / "samples.jsonl").read_text().splitlines()
+        (ordinal,) = (trial.ordinal for trial in confirmed if trial.turns is not None)
+        of_turns = [json.loads(line) for line in samples]
+        assert {12, 48} == {line["num_samples"] for line in of_turns if line["trial"] == ordinal}
+
+    def test_ctrl_c_ends_all_of_them(self, tmp_path):
+        (tmp_path / "train.py").write_text((SCRIPTS / "no_loader.py").read_text())
+        started = start("run", *self.OPTIONS, "--budget", "90s", *self.WORDS, folder=tmp_path)
+
+        def both_live():
+            record = tmp_path / "out" / "record.json"
+            text = record.read_text() if record.exists() else ""
+            return text.count('"confirm"') >= 2
+
+        started.wait_for(both_live, "both finalists were confirmed")
+        started.press_ctrl_c()
+        result = started.finish()
+        assert result.code in (0, 130), result  # 0 where all was over by then
+        assert result.left == []

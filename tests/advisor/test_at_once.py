@@ -1,0 +1,117 @@
+"""Finalists with a process each: which live at once, and what their turns say."""
+
+import msgspec
+import pytest
+from batchadvisor.advisor.measured.speeds import OF_A_CPU, speeds_of
+from batchadvisor.advisor.search.next_trial import Done, next_trial
+from batchadvisor.records import Distribution, Goal, Turns
+
+from ..on_paper import CPU, GIB, discovery_of, numbered, record_of, trial_of
+
+SEARCHED = ((8, 0.02), (64, 0.064), (128, 0.126))
+"""Size and seconds of a step: 400, 1000 and 1016 samples/s. 64 is within the tolerance of 128."""
+
+
+def record_with(*more, peak=GIB, **changes):
+    """A search that is over, in one process for each size."""
+    searched = [
+        trial_of(size, step_s, peak=peak, worker=number)
+        for number, (size, step_s) in enumerate(SEARCHED)
+    ]
+    given = {
+        "discovery": discovery_of(native=8, door="template", setup_s=4.0),
+        "device": msgspec.structs.replace(CPU, capacity_bytes=20 * GIB),
+        "goal": Goal(budget_s=600, sizes=(8, 64, 128)),
+        "search_s": 60.0,
+    }
+    return record_of(numbered(*searched, *more), **{**given, **changes})
+
+
+def again(size, step_s, worker):
+    return trial_of(size, step_s, peak=GIB, purpose="confirm", worker=worker)
+
+
+AGAIN = tuple(again(*each, worker=3 + number) for number, each in enumerate(SEARCHED))
+
+
+def turns(rows, sizes=(8, 64, 128), workers=(3, 4, 5)):
+    return trial_of(
+        max(sizes),
+        kind="turns",
+        purpose="confirm",
+        worker=max(workers, default=5),
+        samples_per_s=None,
+        turns=Turns(sizes=sizes, step_s=tuple(rows), workers=workers),
+    )
+
+
+def test_each_is_timed_in_a_process_that_stays_then_all_take_turns():
+    record, asked = record_with(), []
+    for _ in range(3):
+        request = next_trial(record)
+        asked.append(request.batch_size)
+        assert (request.kind, request.purpose, request.fresh_process) == ("timed", "confirm", True)
+        assert {request.batch_size, *request.beside} == {8, 64, 128}
+        worker = len(record.trials)
+        trial = again(request.batch_size, dict(SEARCHED)[request.batch_size], worker)
+        record = msgspec.structs.replace(record, trials=numbered(*record.trials, trial))
+    assert asked == [64, 8, 128]  # the own size before the rival: its ratio is the answer
+    request = next_trial(record)
+    assert (request.kind, request.turns.sizes) == ("turns", (8, 64, 128))
+    assert request.turns.num_rounds >= 4
+    met = turns([(0.02, 0.064, 0.126)] * 6)
+    record = msgspec.structs.replace(record, trials=numbered(*record.trials, met))
+    assert isinstance(next_trial(record), Done) or next_trial(record).purpose == "tail"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"device": msgspec.structs.replace(CPU, kind="cuda", capacity_bytes=20 * GIB)},
+        {"peak": 8 * GIB},
+        {"discovery": discovery_of(native=8)},
+        {"distribution": Distribution(world_size=2, launcher="torchrun")},
+    ],
+    ids=["on a GPU", "too large together", "one process for all", "ranks"],
+)
+def test_where_they_cannot_live_at_once_none_stays(changes):
+    """Two of 20 GiB fit in pairs: one of 8 GiB and the own one."""
+    request = next_trial(record_with(**changes))
+    assert request.purpose == "confirm" or request.kind == "turns"
+    assert len(getattr(request, "beside", ())) <= (1 if "peak" in changes else 0)
+
+
+def test_a_rival_that_there_is_no_time_for_is_left_out():
+    """Of 64 s 20 are left: for the start of two processes of 6 s, and few rounds of short steps."""
+    slow = discovery_of(native=8, door="template", setup_s=6.0)
+    goal = Goal(budget_s=80, sizes=(8, 64, 128))
+    record = record_with(*AGAIN[:2], discovery=slow, goal=goal, search_s=75.0)
+    request = next_trial(record)
+    assert (request.kind, request.turns.sizes) == ("turns", (8, 64))
+
+
+def test_what_may_still_be_much_faster_meets_it_too():
+    """Its windows alone differ by what the machine wandered between them."""
+    unsure = trial_of(32, 0.032, peak=GIB, worker=9)
+    spread = msgspec.structs.replace(unsure.samples_per_s, low=700.0, high=1500.0)
+    unsure = msgspec.structs.replace(unsure, samples_per_s=spread)
+    met = turns([(0.02, 0.064, 0.126)] * 6)
+    goal = Goal(budget_s=600, sizes=(8, 32, 64, 128))
+    record = record_with(unsure, *AGAIN, met, goal=goal)
+    request = next_trial(record)
+    assert (request.batch_size, request.purpose, request.fresh_process) == (32, "confirm", True)
+    assert 8 in request.beside
+
+
+def test_processes_of_their_own_differ_by_more_than_sizes_in_one():
+    """Where memory happens to lie makes one faster for all its life: turns do not show that."""
+    rows = [(0.02, 0.064, 0.126), (0.021, 0.067, 0.132), (0.0195, 0.0625, 0.123)] * 2
+    apart = speeds_of(numbered(turns(rows)), OF_A_CPU).compare(64, 8)
+    one = speeds_of(numbered(turns(rows, workers=())), OF_A_CPU).compare(64, 8)
+    assert apart.median == pytest.approx(one.median, rel=0.01)
+    assert apart.high / apart.low > one.high / one.low
+
+
+def test_a_record_with_another_number_of_processes_is_refused():
+    with pytest.raises(ValueError, match="another number of processes"):
+        Turns(sizes=(8, 64), step_s=((0.1, 0.2),), workers=(1,))
