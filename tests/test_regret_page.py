@@ -54,6 +54,14 @@ class TestRegret:
         assert regret.regret_of(steady, 64) == (0, 0)
         assert regret.regret_of(steady, 16) == pytest.approx((0.5, 0))
 
+    def test_what_one_pass_says_is_rated_by_the_others(self):
+        """64 is within 5 % of the best in one pass of four, whose rule takes it then."""
+        usual, other = {"16": 50, "64": 80, "128": 100}, {"16": 50, "64": 96, "128": 100}
+        assert regret.of_one_pass(row(usual, usual)) is None
+        assert regret.of_one_pass(row(*[usual] * 3)) == 0
+        # The other says 64, which leaves a fifth in all the others; they say 128.
+        assert regret.of_one_pass(row(usual, usual, usual, other)) == pytest.approx(0.2 / 4)
+
     def test_a_recommended_size_is_rated_by_the_passes_that_have_it(self):
         """The first pass comes before the run that recommends it."""
         measured = row({"16": 50, "64": 100}, *[{"16": 50, "48": 90, "64": 100}] * 2)
