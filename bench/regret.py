@@ -495,7 +495,7 @@ def scripts_table(data: dict[str, Any]) -> str:
         gain = next((each["gain"] for each in told.values() if each), None)
         cells.append("-" if gain is None else f"x{gain:.2f}")
         swept = of_one_pass(row)
-        cells.append("-" if swept is None else f"{swept:.0%}")
+        cells.append("-" if swept is None else f"{round(swept, 2) + 0:.0%}")
         for kind, each in told.items():
             if each is None:
                 cells.append("not run")
