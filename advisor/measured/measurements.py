@@ -346,16 +346,19 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def confirmed_turns(self) -> tuple[Turns, ...]:
-        """Readings of the finalists in turn, in the process of the confirmation, or in those."""
-        last = self.confirmations if self.script.process_per_size else self.confirmations[-1:]
-        workers = {trial.worker for trial in last}
+        """Readings of the finalists in turn, in the process of the confirmation.
+
+        Where each size has a process of its own, all of the confirmation are.
+        """
+        apart = self.script.process_per_size
+        workers = {trial.worker for trial in self.confirmations[-1:]}
         return tuple(
             trial.turns
             for trial in self.record.trials
             if trial.ran
             and trial.turns is not None
             and trial.purpose == "confirm"
-            and trial.worker in workers
+            and (apart or trial.worker in workers)
         )
 
     @cached_property

@@ -61,10 +61,16 @@ def next_at_once(
 
 
 def has_met(measurements: Measurements, size: int) -> bool:
-    """Whether a size took turns with the script's own, or with any where it is that or unknown."""
+    """Whether a size took turns with the script's own, or with any where it is that or was not
+    timed."""
+    return have_met(measurements, {size, *_own(measurements)})
+
+
+def _own(measurements: Measurements) -> tuple[int, ...]:
+    """The script's own size, where it can be compared."""
     own = measurements.own_size
-    others = {size} if own is None else {size, own}
-    return have_met(measurements, others)
+    timed = own is not None and own in measurements.best_timed and measurements.usable(own)
+    return (own,) if own is not None and timed else ()
 
 
 def _together(measurements: Measurements, sizes: Sequence[int]) -> tuple[int, ...]:
@@ -74,8 +80,7 @@ def _together(measurements: Measurements, sizes: Sequence[int]) -> tuple[int, ..
     """
     if measurements.goal.kind not in ("knee", "throughput"):
         return ()  # another reading than a time decides
-    own = measurements.own_size
-    owns = () if own is None or not measurements.usable(own) else (own,)
+    owns = _own(measurements)
     several = [(sizes[0], *owns, *sizes[1:]), (sizes[0], *owns), tuple(sizes)]
     rival = open_rival(measurements, sizes[0])
     if rival is not None and has_met(measurements, sizes[0]):

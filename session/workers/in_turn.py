@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -49,12 +50,16 @@ class WorkersInTurn:
                 steps += result.steps
                 if not result.trial.ran:
                     return result
-            rounds.append(together)
             lasted_s = time.monotonic() - begun_s
+            if all(_turn_of(trial).step_s for trial in together.values()):  # none was cut short
+                rounds.append(together)
             if _enough(order, plan, rounds, lasted_s):
                 break
-        last = rounds[-1][max(plan.sizes)]
-        trial = msgspec.structs.replace(last, turns=_turns(plan, rounds), elapsed_s=lasted_s)
+        turns = msgspec.structs.replace(
+            _turns(plan, rounds), workers=tuple(together[size].worker for size in plan.sizes)
+        )
+        last = together[max(plan.sizes)]
+        trial = msgspec.structs.replace(last, turns=turns, elapsed_s=lasted_s)
         return Result(trial=trial, steps=tuple(steps))
 
 
@@ -92,17 +97,16 @@ def _enough(
 def _turns(plan: TurnsPlan, rounds: list[dict[int, Trial]]) -> Turns:
     """The readings of all, a row a round."""
     rows = [[_turn_of(together[size]) for size in plan.sizes] for together in rounds]
-    every = [turn for row in rows for turn in row]
+
+    def told(field: str) -> tuple[tuple[Any, ...], ...]:
+        """A value of each turn: the only one of its one round; nothing where one is not told."""
+        values = [[getattr(turn, field) for turn in row] for row in rows]
+        if not all(value for row in values for value in row):
+            return ()
+        return tuple(tuple(value[0][0] for value in row) for row in values)
+
     return Turns(
-        sizes=plan.sizes,
-        step_s=tuple(tuple(_only(turn.step_s) for turn in row) for row in rows),
-        lost_s=tuple(tuple(_only(turn.lost_s) or 0.0 for turn in row) for row in rows)
-        if all(turn.lost_s for turn in every)
-        else (),
-        cpu_s=tuple(tuple(_only(turn.cpu_s) for turn in row) for row in rows)
-        if all(turn.cpu_s for turn in every)
-        else (),
-        workers=tuple(rounds[0][size].worker for size in plan.sizes),
+        sizes=plan.sizes, step_s=told("step_s"), lost_s=told("lost_s"), cpu_s=told("cpu_s")
     )
 
 
@@ -110,8 +114,3 @@ def _turn_of(trial: Trial) -> Turns:
     """What one turn showed; one that its deadline cut short has no row."""
     assert trial.turns is not None
     return trial.turns
-
-
-def _only(rows: tuple[tuple[float | None, ...], ...]) -> float | None:
-    """The value of the one size in its one round."""
-    return rows[0][0] if rows else None

@@ -103,6 +103,23 @@ def test_what_may_still_be_much_faster_meets_it_too():
     assert 8 in request.beside
 
 
+def test_an_own_size_that_was_not_timed_is_not_waited_for():
+    met = turns([(0.064, 0.126)] * 6, sizes=(64, 128), workers=(3, 4))
+    record = record_with(*AGAIN[1:], met)
+    others = tuple(trial for trial in record.trials if trial.batch_size != 8)
+    record = msgspec.structs.replace(record, trials=numbered(*others))
+    goal = Goal(budget_s=600, sizes=(64, 128))
+    step = next_trial(msgspec.structs.replace(record, goal=goal))
+    assert isinstance(step, Done) or step.purpose == "tail"
+
+
+def test_processes_that_were_started_again_have_met_all_the_same():
+    """Those of an earlier part of the run are gone, and the turns were of others."""
+    met = turns([(0.02, 0.064, 0.126)] * 6, workers=(7, 8, 9))
+    step = next_trial(record_with(*AGAIN, met))
+    assert isinstance(step, Done) or step.purpose == "tail"
+
+
 def test_processes_of_their_own_differ_by_more_than_sizes_in_one():
     """Where memory happens to lie makes one faster for all its life: turns do not show that."""
     rows = [(0.02, 0.064, 0.126), (0.021, 0.067, 0.132), (0.0195, 0.0625, 0.123)] * 2
