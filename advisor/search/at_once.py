@@ -16,7 +16,7 @@ from ..choose.decision import open_rival
 from ..choose.finalists import readings_of
 from ..measured.measurements import Measurements
 from ..measured.turn_sizes import MIN_ROUNDS, have_met, may_live_at_once
-from .cost import Budget
+from .cost import Budget, turns_s, within
 from .requests import timed_request
 from .turns_plan import asking, turns_of
 
@@ -49,14 +49,15 @@ def next_at_once(
             beside=others,
         )
         first = together[: together.index(size) + 1]
-        if budget.trial_s(request) + _least_s(measurements, budget, first) <= budget.left_s:
+        if budget.trial_s(request) + _least_s(measurements, first) <= budget.left_s:
             return request
     ready = [size for size in together if size not in alone]
     for some in (ready, ready[:2]):
         if len(some) > 1 and not have_met(measurements, some):
-            turns = budget.within(_in_turn(measurements, some), budget.left_s)
-            if turns is not None:
-                return turns
+            turns, cost_s = _in_turn(measurements, some)
+            fitting = within(turns, cost_s, budget.left_s)
+            if fitting is not None:
+                return fitting
     return None
 
 
@@ -92,20 +93,22 @@ def _together(measurements: Measurements, sizes: Sequence[int]) -> tuple[int, ..
     return ()
 
 
-def _in_turn(measurements: Measurements, sizes: Iterable[int]) -> TrialRequest:
-    steps = {
-        size: trial.step_s.median
-        for size, trial in sorted(measurements.best_timed.items())
-        if size in set(sizes) and trial.step_s is not None
-    }
+def _in_turn(measurements: Measurements, sizes: Iterable[int]) -> tuple[TrialRequest, float]:
+    """The request, and the seconds that it takes by the fastest window of each size: one that
+    others held up says little of a turn, which ends sooner beside them."""
+    steps: dict[int, float] = {}
+    for size in sorted(sizes):
+        windows = [trial for trial in measurements.timed if trial.batch_size == size]
+        steps[size] = min(trial.step_s.median for trial in windows if trial.step_s is not None)
     plan = turns_of(measurements, steps, TURN_AT_ONCE_S, ROUNDS_AT_ONCE)
-    return asking(plan, "finalists in turn, each in its process", "confirm")
+    request = asking(plan, "finalists in turn, each in its process", "confirm")
+    return request, turns_s(plan, steps.__getitem__)
 
 
-def _least_s(measurements: Measurements, budget: Budget, sizes: Sequence[int]) -> float:
+def _least_s(measurements: Measurements, sizes: Sequence[int]) -> float:
     """Seconds of the fewest rounds of these."""
     if len(sizes) < 2:
         return 0.0
-    request = _in_turn(measurements, sizes)
+    request, cost_s = _in_turn(measurements, sizes)
     assert request.turns is not None
-    return budget.trial_s(request) * MIN_ROUNDS / request.turns.num_rounds
+    return cost_s * MIN_ROUNDS / request.turns.num_rounds

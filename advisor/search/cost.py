@@ -178,13 +178,7 @@ class Budget:
 
     def within(self, request: TrialRequest, left_s: float) -> TrialRequest | None:
         """The request in so many seconds: a comparison in fewer rounds, `None` in too few."""
-        cost_s, turns = self.trial_s(request), request.turns
-        if cost_s <= left_s:
-            return request
-        if turns is None or turns.num_rounds * left_s < MIN_ROUNDS * cost_s:
-            return None
-        fewer = msgspec.structs.replace(turns, num_rounds=int(turns.num_rounds * left_s / cost_s))
-        return msgspec.structs.replace(request, turns=fewer)
+        return within(request, self.trial_s(request), left_s)
 
     def reserve_s(self) -> float:
         """Seconds kept back for confirming what was found: the two best sizes so far.
@@ -231,6 +225,18 @@ class Budget:
         alone = len(self._times) == 1 and self._goal.kind != "memory"
         kept_s = RESERVE_SHARE * self._goal.budget_s if alone else 0.0
         return self.allows(request) and self.trial_s(request) + kept_s <= self.left_s
+
+
+def within(request: TrialRequest, cost_s: float, left_s: float) -> TrialRequest | None:
+    """The request in so many seconds, given what it costs: a comparison in fewer rounds, `None` in
+    too few."""
+    turns = request.turns
+    if cost_s <= left_s:
+        return request
+    if turns is None or turns.num_rounds * left_s < MIN_ROUNDS * cost_s:
+        return None
+    fewer = msgspec.structs.replace(turns, num_rounds=int(turns.num_rounds * left_s / cost_s))
+    return msgspec.structs.replace(request, turns=fewer)
 
 
 @once
