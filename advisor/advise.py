@@ -330,7 +330,8 @@ def _sureness(
     size = decision.size
     if size is None:
         return "none"
-    if not any(trial.batch_size == size for trial in measurements.confirmations):
+    in_turn = any(size in turns.sizes for turns in measurements.confirmed_turns)
+    if not in_turn and not any(t.batch_size == size for t in measurements.confirmations):
         return "measured once" if measurements.record.state == "finished" else "partial"
     in_doubt = decision.standing == "too noisy" or decision.against is not None
     return "confirmed" if agrees(measurements, size) and not in_doubt else "not confirmed"

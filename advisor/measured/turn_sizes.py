@@ -120,9 +120,13 @@ def only_turns_tell(measurements: Measurements) -> bool:
 
 def only_beside_others(measurements: Measurements) -> bool:
     """Whether sizes were timed, none of them without others on its cores, and may take turns."""
+    return timed_beside_others(measurements) and can_take_turns(measurements)
+
+
+def timed_beside_others(measurements: Measurements) -> bool:
+    """Whether no window of the search had its cores to itself."""
     trials = measurements.searched_trials
-    beside = bool(trials) and all(trial.contended for trial in trials)
-    return beside and can_take_turns(measurements)
+    return bool(trials) and all(trial.contended for trial in trials)
 
 
 def warmup_steps(measurements: Measurements) -> int:
@@ -131,7 +135,7 @@ def warmup_steps(measurements: Measurements) -> int:
     Beside others steps are long: a queue that is never empty is full again after the first.
     """
     num_queued = 2 * (measurements.script.num_workers or 0)
-    if num_queued and only_beside_others(measurements) and _finds_batches_ready(measurements):
+    if num_queued and timed_beside_others(measurements) and _finds_batches_ready(measurements):
         num_queued = 0
     return min(TURN_WARMUP_STEPS + num_queued, MAX_WORKERS_WARMUP_STEPS)
 

@@ -15,7 +15,14 @@ from ...records import TrialRequest
 from ..choose.decision import open_rival
 from ..choose.finalists import readings_of
 from ..measured.measurements import Measurements
-from ..measured.turn_sizes import MIN_ROUNDS, have_met, may_live_at_once
+from ..measured.turn_sizes import (
+    COMPARISON_SHARE,
+    MIN_ROUNDS,
+    ONLY_COMPARISON_SHARE,
+    have_met,
+    may_live_at_once,
+    timed_beside_others,
+)
 from .cost import Budget, turns_s, within
 from .requests import timed_request
 from .turns_plan import asking, turns_of
@@ -38,6 +45,8 @@ def next_at_once(
         `None` where they cannot live at once, or all that there is time for was done.
     """
     together = _together(measurements, sizes)
+    if timed_beside_others(measurements):  # a window takes long there, and says nothing
+        return _first_fitting(measurements, budget, (together[:2], together))
     alone = [size for size in together if not readings_of(measurements.confirmations, size)]
     for size in alone:
         others = tuple(other for other in together if other != size)
@@ -51,14 +60,8 @@ def next_at_once(
         first = together[: together.index(size) + 1]
         if budget.trial_s(request) + _least_s(measurements, first) <= budget.left_s:
             return request
-    ready = [size for size in together if size not in alone]
-    for some in (ready, ready[:2]):
-        if len(some) > 1 and not have_met(measurements, some):
-            turns, cost_s = _in_turn(measurements, some)
-            fitting = within(turns, cost_s, budget.left_s)
-            if fitting is not None:
-                return fitting
-    return None
+    ready = tuple(size for size in together if size not in alone)
+    return _first_fitting(measurements, budget, (ready, ready[:2]))
 
 
 def has_met(measurements: Measurements, size: int) -> bool:
@@ -93,6 +96,22 @@ def _together(measurements: Measurements, sizes: Sequence[int]) -> tuple[int, ..
     return ()
 
 
+def _first_fitting(
+    measurements: Measurements, budget: Budget, several: Iterable[Sequence[int]]
+) -> TrialRequest | None:
+    """The first of these that have not met, in as many rounds as there is time for."""
+    ready = {trial.batch_size for trial in measurements.confirmations}
+    for sizes in several:
+        if len(sizes) < 2 or have_met(measurements, sizes):
+            continue
+        turns, cost_s = _in_turn(measurements, sizes)
+        starts_s = measurements.script.setup_s * len(set(sizes) - ready)
+        fitting = within(turns, cost_s, budget.left_s - starts_s)
+        if fitting is not None:
+            return fitting
+    return None
+
+
 def _in_turn(measurements: Measurements, sizes: Iterable[int]) -> tuple[TrialRequest, float]:
     """The request, and the seconds that it takes by the fastest window of each size: one that
     others held up says little of a turn, which ends sooner beside them."""
@@ -100,7 +119,9 @@ def _in_turn(measurements: Measurements, sizes: Iterable[int]) -> tuple[TrialReq
     for size in sorted(sizes):
         windows = [trial for trial in measurements.timed if trial.batch_size == size]
         steps[size] = min(trial.step_s.median for trial in windows if trial.step_s is not None)
-    plan = turns_of(measurements, steps, TURN_AT_ONCE_S, ROUNDS_AT_ONCE)
+    share = ONLY_COMPARISON_SHARE if timed_beside_others(measurements) else COMPARISON_SHARE
+    most_s = share * measurements.goal.budget_s
+    plan = turns_of(measurements, steps, TURN_AT_ONCE_S, ROUNDS_AT_ONCE, most_s)
     request = asking(plan, "finalists in turn, each in its process", "confirm")
     return request, turns_s(plan, steps.__getitem__)
 

@@ -20,7 +20,7 @@ from ..measured.turn_sizes import (
     MIN_ROUNDS,
     comparison_share,
     field,
-    only_beside_others,
+    timed_beside_others,
     warmup_steps,
 )
 from .cost import turns_s
@@ -113,18 +113,23 @@ def comparison(
     turn_s = TURN_OF_LENGTHS_S if measurements.rated_by_tokens else TURN_S
     turn_s = TURN_OF_WORKERS_S if measurements.script.num_workers else turn_s
     wanted = ROUNDS_OF_LENGTHS if measurements.rated_by_tokens else ROUNDS
-    plan = turns_of(measurements, steps, turn_s, wanted)
+    most_s = comparison_share(measurements) * measurements.goal.budget_s
+    plan = turns_of(measurements, steps, turn_s, wanted, most_s)
     return asking(plan, reason, purpose)
 
 
 def turns_of(
-    measurements: Measurements, steps: dict[int, float], turn_s: float, wanted: int
+    measurements: Measurements,
+    steps: dict[int, float],
+    turn_s: float,
+    wanted: int,
+    most_s: float,
 ) -> TurnsPlan:
     """Turns of a length.
 
     Args:
         steps: seconds of a step, by size, ascending.
-        wanted: rounds, where the budget has time for them.
+        wanted: rounds, where they take no more than `most_s` seconds.
     """
     burst = max(1, measurements.script.num_workers or 0)
     plan = TurnsPlan(
@@ -134,9 +139,8 @@ def turns_of(
             for seconds in steps.values()
         ),
         num_warmup_steps=warmup_steps(measurements),
-        most_s=LONG_TURN * turn_s if only_beside_others(measurements) else None,
+        most_s=LONG_TURN * turn_s if timed_beside_others(measurements) else None,
     )
-    most_s = comparison_share(measurements) * measurements.goal.budget_s
     most = int(most_s / turns_s(plan, steps.__getitem__))
     return msgspec.structs.replace(plan, num_rounds=max(MIN_ROUNDS, min(wanted, most)))
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from ...records import START_SHARE, Purpose, Trial, TrialRequest
 from ...units import format_bytes, format_seconds
 from ..words.outcomes import OUTCOMES
-from ..words.wording import beside_value, clean, measured
+from ..words.wording import beside_value, clean, measured, plural
 
 REFRESH_PERIOD_S = 0.25
 """Seconds between two redraws, at least; `update` only stores."""
@@ -266,7 +266,9 @@ def trial_line(trial: Trial) -> str:
     parts = [f"{WORDS[trial.purpose]} {trial.batch_size}"]
     if trial.turns is not None:
         sizes = ", ".join(map(str, trial.turns.sizes))
-        parts = [f"{WORDS[trial.purpose]} {sizes} in turn, {len(trial.turns.step_s)} rounds"]
+        parts = [
+            f"{WORDS[trial.purpose]} {sizes} in turn, {plural(len(trial.turns.step_s), 'round')}"
+        ]
     if trial.step_s is not None:
         parts.append(f"{beside_value(*measured(trial.step_s, 1e3))} ms")
     if trial.samples_per_s is not None:

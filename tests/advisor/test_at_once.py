@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from batchadvisor.advisor.measured.speeds import OF_A_CPU, speeds_of
 from batchadvisor.advisor.search.next_trial import Done, next_trial
-from batchadvisor.records import Distribution, Goal, Turns
+from batchadvisor.records import Distribution, Goal, StepQuality, Turns
 
 from ..on_paper import CPU, GIB, discovery_of, numbered, record_of, trial_of
 
@@ -132,3 +132,22 @@ def test_processes_of_their_own_differ_by_more_than_sizes_in_one():
 def test_a_record_with_another_number_of_processes_is_refused():
     with pytest.raises(ValueError, match="another number of processes"):
         Turns(sizes=(8, 64), step_s=((0.1, 0.2),), workers=(1,))
+
+
+def test_beside_others_turns_come_before_windows():
+    """A window there takes long and says nothing; turns beside the same others compare."""
+    quality = StepQuality(num_steps=10, num_clean=0, num_disturbed=10, method="low quantile")
+    searched = [
+        trial_of(size, step_s, peak=GIB, worker=number, quality=quality)
+        for number, (size, step_s) in enumerate(SEARCHED)
+    ]
+    record = msgspec.structs.replace(record_with(), trials=numbered(*searched))
+    request = next_trial(record)
+    assert (request.kind, request.turns.sizes) == ("turns", (8, 64))
+    assert request.turns.most_s is not None, "a step may take fifty times as long"
+    met = turns([(0.02, 0.064)] * 6, sizes=(8, 64), workers=(3, 4))
+    record = msgspec.structs.replace(record, trials=numbered(*record.trials, met))
+    assert next_trial(record).turns.sizes == (8, 64, 128)
+    met = turns([(0.02, 0.064, 0.126)] * 6)
+    record = msgspec.structs.replace(record, trials=numbered(*record.trials, met))
+    assert isinstance(next_trial(record), Done) or next_trial(record).purpose == "tail"
