@@ -80,6 +80,7 @@ class TestChange:
             ("batch_size=8", "", None, "batch_size=8  (8 → 32)"),
             ("batch_size=8", "batch_size={}", None, "batch_size=8 → batch_size=32"),
             ("cfg['{b}'] = 8", "cfg['{{b}}'] = {}", None, "cfg['{b}'] = 8 → cfg['{b}'] = 32"),
+            ("bs = 8", "bs   = {}", None, "bs = 8 → bs = 32"),  # aligned with its neighbours
             ("default=8", "default={}", "--bs", "default=8 → default=32   (or {}--bs 32)"),
             ("--bs 8", "--bs {}", "--bs", "--bs 8 → --bs 32"),
             ("-b 8", "-b {}", "--bs", "-b 8 → -b 32"),
