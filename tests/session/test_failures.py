@@ -87,6 +87,11 @@ def test_a_script_for_a_launcher_gets_the_command_unless_it_was_launched(kind, t
     assert ALONE in said(raised(kind, text))
 
 
+def test_a_message_with_a_full_stop_gets_no_second_one():
+    text = said(raised("ValueError", "Expected batch_size (1) to match batch_size (0)."))
+    assert f"to match batch_size (0). {ALONE}" in text
+
+
 @pytest.mark.parametrize(
     ("kind", "text"), [("KeyError", "'rank'"), ("ValueError", "RANK is 3"), ("KeyError", "'lr'")]
 )
