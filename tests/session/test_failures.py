@@ -188,6 +188,13 @@ def test_what_is_said_of_an_estimate(message, words):
     assert words in said(message, verb="estimate")
 
 
+def test_a_size_that_a_library_has_by_default_is_to_be_written():
+    call = "DQN(...) at a.py:7 takes batch_size=32 where the call names none"
+    text = said(CannotSteer(reason="no loader", remedy="", door="template", unwritten=call))
+    assert f"{call}. Write that number into the call, and run again: batchadvisor run a.py" in text
+    assert "named like a batch size" not in text
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "words"),
     [

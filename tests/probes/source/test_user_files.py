@@ -1,7 +1,6 @@
 """The files in which the size of a script is looked for."""
 
-import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 from batchadvisor.probes.source import call_site
 
@@ -17,8 +16,9 @@ def test_the_project_comes_before_libraries_that_lie_beside_it(tmp_path, monkeyp
         *(tmp_path / "library" / f"part{nth}.py" for nth in range(3)),
         project / "models" / "cnn.py",
     ]
+    modules = {}
     for nth, file in enumerate(files):
-        module = ModuleType(f"of_the_user_{nth}")
+        modules[f"module{nth}"] = module = ModuleType("module")
         module.__file__ = str(file)
-        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(call_site, "sys", SimpleNamespace(modules=modules))
     assert "models/cnn.py" in call_site.user_files()
