@@ -200,6 +200,15 @@ class TestFacts:
             assert measurements.searched[32].step_s.median == 0.16
             assert [trial.batch_size for trial in measurements.confirmations] == confirmed
 
+    def test_a_confirmation_that_was_held_up_throughout_hides_no_clean_window(self):
+        """Its number would contradict the gain that is stated beside it."""
+        held_up = trial_of(
+            8, 4.0, purpose="confirm", worker=1, doubts=("60 of 60 steps were held up",)
+        )
+        for doubts, step_s in (((), 0.1), (("5 of 5 steps were held up",), 4.0)):
+            trials = numbered(trial_of(8, 0.1, doubts=doubts), held_up)
+            assert advise(record_of(trials)).recommended.step_s.median == step_s
+
     def test_pairs_cancel_drift(self):
         """The machine gets slower by 10 % a trial; the pairs lie on either side of the truth."""
         times = [0.16, 0.32 * 1.1, 0.16 * 1.21, 0.32 * 1.331]
