@@ -52,7 +52,7 @@ from .measured.scaling import steady
 from .measured.sizes import largest_allowed
 from .measured.token_pace import real_rate
 from .measured.training import training_of, with_steps_seen
-from .measured.trials import pooled, undisturbed
+from .measured.trials import pooled
 
 
 def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
@@ -153,13 +153,18 @@ def _largest(measurements: Measurements) -> int | None:
 
 
 def _trials_of(measurements: Measurements, size: int) -> Sequence[Trial]:
-    """The trials that speak for a size: those of the confirmation, else the last of the search."""
+    """The trials that speak for a size: those of the confirmation, else the last of the search.
+
+    A confirmation that was held up throughout does not speak against a clean window of the search:
+    what disturbs a measurement only ever slows it down.
+    """
     confirmed = [trial for trial in measurements.confirmations if trial.batch_size == size]
-    if confirmed:
-        return undisturbed(confirmed)
-    timed = measurements.best_timed
-    if size in timed:
-        return [timed[size]]
+    best = measurements.best_timed.get(size)
+    clean = [trial for trial in confirmed if not trial.doubts]
+    if confirmed and (clean or best is None or best.doubts):
+        return clean or confirmed
+    if best is not None:
+        return [best]
     return [trial for trial in measurements.ran if trial.batch_size == size][-1:]
 
 

@@ -69,7 +69,8 @@ def change_check(record: RunRecord, size: int | None) -> str:
 def _replaced(source: BatchSizeSource, number: int) -> str:
     """The place, its text, and the text with another number."""
     where = "on the command line: " if source.place is None else f"{source.place}  "
-    text = f"{where}{source.before} → {source.template.format(number)}"
+    after = " ".join(source.template.format(number).split())  # aligned text is shown in short
+    text = f"{where}{source.before} → {after}"
     typed = source.before.startswith(("-", source.option or "-"))
     if source.option is not None and not typed:
         space = "" if source.option.endswith("=") else " "

@@ -240,10 +240,14 @@ class ScriptWatch:
         cycles.stepped(ordinal)
         self._stepping_thread = threading.get_ident()
 
-    def cycle_ended(self) -> None:
-        """A cycle of the script's own size ended."""
+    def cycle_ended(self, evaluated_s: float = 0.0) -> None:
+        """A cycle of the script's own size ended.
+
+        Args:
+            evaluated_s: when an evaluation ended, which may have come before it.
+        """
         now = time.monotonic()
-        self.native_step_s = now - self._cycle_started_s
+        self.native_step_s = now - max(self._cycle_started_s, evaluated_s)
         self._cycle_started_s = now
 
     def forget_cycles(self) -> None:

@@ -71,7 +71,7 @@ class TemplateDoor:
             self._listener.boundary()
             self._inputs.forget()
             return
-        watch.cycle_ended()
+        watch.cycle_ended(self._inputs.evaluated_s)
         self._listener.discovering(watch.num_steps)
         if watch.cycles.stable and not watch.awaits_optimizers():
             self._begin()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from itertools import islice
 from math import prod
@@ -29,9 +30,14 @@ class ModelInputs:
 
     Torch shows its hooks no arguments that are given by name: where a module is given nothing else,
     the modules inside it are looked at.
+
+    Attributes:
+        evaluated_s: `time.monotonic()` when a module last evaluated: without gradients, and not in
+            the mode of training.
     """
 
     def __init__(self) -> None:
+        self.evaluated_s = 0.0
         self._depth = 0
         self._told_at = 0
         self._is_over = False
@@ -92,10 +98,12 @@ class ModelInputs:
         if len(self._inputs) < MAX_SHAPES:
             self._inputs.append(shape)
 
-    def _leave(self, _module: Any, _inputs: Any, _output: Any) -> None:
+    def _leave(self, module: Any, _inputs: Any, _output: Any) -> None:
         if self._told_at == self._depth:
             self._told_at = 0
         self._depth -= 1
+        if not (module.training or torch.is_grad_enabled()):
+            self.evaluated_s = time.monotonic()
 
     def _backward(self, *args: Any, **kwargs: Any) -> None:
         if not self._is_over:

@@ -22,7 +22,8 @@ class RepeatedInputs:
 
     What a loss is given, and other modules without parameters that train, is made anew each time.
     The tensors are held meanwhile, so that memory that is used again is not taken for the same. A
-    tensor that was written into since counts as another.
+    tensor that was written into since counts as another; one that is made anew in each step with
+    the same values, such as a first hidden state of zeros, does not.
 
     Samples that enter one by one, in another number each time, until a step is made of all of them
     are an episode, or a sequence: their number is not chosen but found.
@@ -120,9 +121,21 @@ def _trains(module: torch.nn.Module) -> bool:
 
 def _are_same(before: list[tuple[torch.Tensor, int]], now: list[tuple[torch.Tensor, int]]) -> bool:
     return len(before) == len(now) and all(
-        one.shape == other.shape and version == later and _place(one) == _place(other)
+        one.shape == other.shape
+        and one._version == version
+        and (_holds_the_same(one, other) if _place(one) != _place(other) else version == later)
         for (one, version), (other, later) in zip(before, now, strict=True)
     )
+
+
+def _holds_the_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one shape have the same values; only of plain ones that is known."""
+    plain = all(
+        type(each) is torch.Tensor and each.layout == torch.strided and not each.is_meta
+        for each in (one, other)
+    )
+    alike = one.dtype == other.dtype and one.device == other.device
+    return plain and alike and torch.equal(one, other)
 
 
 def _place(tensor: torch.Tensor) -> int:

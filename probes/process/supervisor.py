@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +23,7 @@ from ...records import (
 )
 from ..devices import host
 from ..devices.gpu_in_use import GpuInUse
+from ..source.call_site import is_users, shown_path
 from . import shared_memory
 from .channel import ChannelClosedError
 from .endings import ENDED, WAITED, RanksStarting, WorkerGone, over
@@ -262,7 +265,9 @@ class Worker:
             os.kill(self.pid, signal.SIGUSR1)  # faulthandler writes all stacks into the log
             time.sleep(DUMP_GRACE_S)
         self.end()
-        detail = f"nothing was heard for {limit_s:.3g} s; stacks are in the log"
+        stood = line_of_the_script(self.log, before)
+        at = f"; it stood at {stood}" if stood else ""
+        detail = f"nothing was heard for {limit_s:.3g} s{at}; stacks are in the log"
         if self.order.lockstep is not None and waits_for_others(self.log, before):
             detail += f"; {WAITED}"
         return WorkerGone("hung", detail)
@@ -305,8 +310,30 @@ def end_of(log: Path, num_bytes: int = 8000, *, since: int = 0) -> str:
 
 def waits_for_others(log: Path, offset: int) -> bool:
     """Whether the stacks written after `offset` show the main thread inside a collective."""
+    return any(part in frame for frame in _stack(log, offset)[:6] for part in _COLLECTIVE)
+
+
+def line_of_the_script(log: Path, offset: int) -> str:
+    """The user's outermost function, or line, that the stacks written after `offset` show.
+
+    The innermost one may be another each time, deep in a model; the outermost one is named by what
+    it does: `evaluate`, `read_corpus`. Empty where no stack was written.
+    """
+    outermost = ""
+    for frame in _stack(log, offset):
+        found = re.match(r'\s*File "(.+)", line (\d+) in (\S+)', frame)
+        if found is None or not is_users(found[1]):
+            continue
+        inside = "" if found[3] == "<module>" else f" in {found[3]}"
+        if inside or not outermost:
+            outermost = f"{shown_path(found[1])}:{found[2]}{inside}"
+    return outermost
+
+
+def _stack(log: Path, offset: int) -> list[str]:
+    """The frames of the main thread among the stacks written after `offset`, innermost first."""
     with contextlib.suppress(OSError):
         text = log.read_bytes()[offset:].decode(errors="replace")
-        frames = text.partition("Current thread")[2].splitlines()[1:7]
-        return any(part in frame for frame in frames for part in _COLLECTIVE)
-    return False
+        lines = text.partition("Current thread")[2].splitlines()[1:]
+        return list(takewhile(lambda line: line.startswith("  File "), lines))
+    return []

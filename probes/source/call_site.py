@@ -86,13 +86,17 @@ def user_call_sites() -> tuple[SourceLine, ...]:
 
 
 def user_files() -> tuple[str, ...]:
-    """The files of the user's code that were imported so far, as a person would type them."""
+    """The files of the user's code that were imported so far, as a person would type them.
+
+    Those below the working folder come first: libraries beside it may have more than are looked at.
+    """
     files = (getattr(module, "__file__", None) for module in tuple(sys.modules.values()))
-    return tuple(
+    shown = (
         shown_path(file)
         for file in dict.fromkeys(files)
         if isinstance(file, str) and file.endswith(".py") and is_users(file)
-    )[:MOST_FILES]
+    )
+    return tuple(sorted(shown, key=os.path.isabs))[:MOST_FILES]
 
 
 def _user_lines() -> Iterator[SourceLine]:

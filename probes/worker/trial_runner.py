@@ -33,6 +33,7 @@ from ..process.orders import (
     WorkOrder,
 )
 from ..source.call_site import user_files
+from ..source.unwritten import unwritten_size
 from .fake_task import FakeTask, Kept
 from .guest import GuestTask
 from .kept_steps import KeptSteps
@@ -194,6 +195,7 @@ class TrialRunner:
                 usage=usage,
                 door=door,
                 whole=whole,
+                unwritten=unwritten_size() if door is not None else "",
                 settings=settings,
                 files=files,
             )

@@ -98,7 +98,7 @@ def error_of(
                 "Check the name and the working folder, as for python -m.",
             )
         if options.live is not None:
-            return ScriptError(f"{script} raised {gone.detail}.", "Fix it.", message.traceback)
+            return ScriptError(_raised(script, gone), "Fix it.", message.traceback)
         if message.kind == "batchadvisor":
             return ScriptError(
                 f"{OWN_FAULT} inside {script}: {message.text}.",
@@ -122,7 +122,7 @@ def error_of(
             )
             way = "Start" if options.verb == "run" else "Ranks are not estimated; on GPUs, start"
             remedy = f"It expects to be a rank of a job. {way} it as one: {start}"
-        return ScriptError(f"{script} raised {gone.detail}.", remedy, message.traceback)
+        return ScriptError(_raised(script, gone), remedy, message.traceback)
     if isinstance(message, Ended):
         return _ended(message, options, log)
     if gone.outcome == "hung":
@@ -149,6 +149,11 @@ def refusal_before_the_loop(gone: WorkerGone, batch_cap: int | None) -> KnownFai
         return None
     aside = gone.message.aside if isinstance(gone.message, Raised) else ""
     return known_refusal(gone.detail, aside, batch_size=batch_cap, device_bytes=host.total_bytes())
+
+
+def _raised(script: str, gone: WorkerGone) -> str:
+    """What the script raised, with one full stop; many messages bring their own."""
+    return f"{script} raised {gone.detail.removesuffix('.')}."
 
 
 def _asks_for_input(message: Raised) -> bool:

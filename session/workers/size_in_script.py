@@ -70,4 +70,7 @@ def not_by_a_loader(message: CannotSteer, options: RunOptions) -> BatchAdvisorEr
         return RunError(computed_text(options.script, place), change)
     if message.whole and not place.several:
         return RunError(f"{message.whole}: there is no size to choose.", _PARTS)
+    if message.unwritten and not place.several:
+        start = command(script.name, script.arguments, module=script.module)
+        remedy = f"{message.unwritten}. Write that number into the call, and run again: {start}"
     return RunError(what, remedy)

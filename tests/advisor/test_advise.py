@@ -80,6 +80,7 @@ class TestChange:
             ("batch_size=8", "", None, "batch_size=8  (8 → 32)"),
             ("batch_size=8", "batch_size={}", None, "batch_size=8 → batch_size=32"),
             ("cfg['{b}'] = 8", "cfg['{{b}}'] = {}", None, "cfg['{b}'] = 8 → cfg['{b}'] = 32"),
+            ("bs = 8", "bs   = {}", None, "bs = 8 → bs = 32"),  # aligned with its neighbours
             ("default=8", "default={}", "--bs", "default=8 → default=32   (or {}--bs 32)"),
             ("--bs 8", "--bs {}", "--bs", "--bs 8 → --bs 32"),
             ("-b 8", "-b {}", "--bs", "-b 8 → -b 32"),
@@ -198,6 +199,15 @@ class TestFacts:
             measurements = Measurements.of(record_of(numbered(*search_of(), *series)))
             assert measurements.searched[32].step_s.median == 0.16
             assert [trial.batch_size for trial in measurements.confirmations] == confirmed
+
+    def test_a_confirmation_that_was_held_up_throughout_hides_no_clean_window(self):
+        """Its number would contradict the gain that is stated beside it."""
+        held_up = trial_of(
+            8, 4.0, purpose="confirm", worker=1, doubts=("60 of 60 steps were held up",)
+        )
+        for doubts, step_s in (((), 0.1), (("5 of 5 steps were held up",), 4.0)):
+            trials = numbered(trial_of(8, 0.1, doubts=doubts), held_up)
+            assert advise(record_of(trials)).recommended.step_s.median == step_s
 
     def test_pairs_cancel_drift(self):
         """The machine gets slower by 10 % a trial; the pairs lie on either side of the truth."""

@@ -59,6 +59,31 @@ for _ in range(4000):
 """
 
 
+EVALUATES = """\
+import time
+import torch
+batch_size = 8
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number in range(100_000):
+    loss = model(torch.randn(batch_size, 64)).square().mean()
+    loss.backward()
+    optimizer.step()
+    if number % 1000 == 0:
+        time.sleep(4)
+        with torch.no_grad():
+            model.eval()(torch.randn(64, 64))
+        model.train()
+"""
+
+
+def test_an_evaluation_after_the_first_step_is_no_part_of_a_step(tmp_path):
+    """The plan of the search would count it for each step."""
+    (tmp_path / "train.py").write_text(EVALUATES)
+    done = run_well("run", *OPTIONS, "--sizes", "8,16", "train.py", folder=tmp_path)
+    assert 0 < done.record.discovery.native_step_s < 2
+
+
 class TestWithoutAFlag:
     """The place of the size is known: the run goes there by itself."""
 

@@ -133,6 +133,21 @@ def test_what_is_validated_is_not_trained_on():
     inputs.stop()
 
 
+def test_an_evaluation_is_told_from_other_passes_without_gradients():
+    """An agent acts without gradients too, and a target network stays in the mode of training."""
+    model = nn.Linear(5, 2)
+    inputs = ModelInputs()
+    model(torch.randn(3, 5))
+    model.eval()(torch.randn(3, 5))
+    with torch.no_grad():
+        model.train()(torch.randn(3, 5))
+    assert inputs.evaluated_s == 0.0
+    with torch.no_grad():
+        model.eval()(torch.randn(3, 5))
+    assert inputs.evaluated_s > 0.0
+    inputs.stop()
+
+
 @pytest.mark.filterwarnings("ignore:.*prototype")
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
 def test_nested_tensors_have_no_shape(layout):

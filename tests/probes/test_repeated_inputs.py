@@ -42,6 +42,21 @@ def with_a_loss_module():
     nn.NLLLoss()(nn.LogSoftmax(dim=1)(nn.Linear(4, 4)(ROWS)), torch.zeros(12, dtype=torch.int64))
 
 
+def with_a_first_state():
+    """It is made anew in every step, the samples are not."""
+    nn.RNN(4, 3)(ROWS.unsqueeze(0), torch.zeros(1, 12, 3))
+
+
+def random_with_a_first_state():
+    nn.RNN(4, 3)(torch.rand(1, 12, 4), torch.zeros(1, 12, 3))
+
+
+def filled_beside_a_copy():
+    """What is held of the step before has the next step's values, too late."""
+    nn.Linear(4, 4)(BUFFER[:])
+    BUFFER.copy_(torch.rand(12, 4))
+
+
 def episodes(*lengths, shape=(1, 4)):
     """Steps that enter samples one by one, so many for each."""
     left = iter(lengths)
@@ -60,10 +75,14 @@ def episodes(*lengths, shape=(1, 4)):
         (lambda: nn.Linear(4, 4)(ROWS[:]), "the same 12 samples, so that one batch is all of them"),
         (with_a_validation, "the same 12 samples"),
         (with_a_loss_module, "the same 12 samples"),
+        (with_a_first_state, "so that one batch is all of them"),
+        (lambda: nn.Linear(4, 4)(torch.tensor(ROWS.tolist())), "the same 12 samples"),
         (lambda: OnEdges(4, 4)(ROWS, EDGES), "the same graph (12 nodes, 30 edges)"),
         (lambda: nn.Linear(4, 4)(torch.rand(12, 4)), ""),
         (lambda: nn.Linear(4, 4)(ROWS[torch.randperm(12)]), ""),
         (filled_again, ""),
+        (filled_beside_a_copy, ""),
+        (random_with_a_first_state, ""),
         (lambda: None, ""),
         # Episodes.
         (episodes(9, 12, 31), "item by item (12 to 31 forward passes of one sample for a step)"),

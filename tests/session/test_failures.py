@@ -87,6 +87,11 @@ def test_a_script_for_a_launcher_gets_the_command_unless_it_was_launched(kind, t
     assert ALONE in said(raised(kind, text))
 
 
+def test_a_message_with_a_full_stop_gets_no_second_one():
+    text = said(raised("ValueError", "Expected batch_size (1) to match batch_size (0)."))
+    assert f"to match batch_size (0). {ALONE}" in text
+
+
 @pytest.mark.parametrize(
     ("kind", "text"), [("KeyError", "'rank'"), ("ValueError", "RANK is 3"), ("KeyError", "'lr'")]
 )
@@ -181,6 +186,13 @@ def test_a_script_that_asks_for_input():
 )
 def test_what_is_said_of_an_estimate(message, words):
     assert words in said(message, verb="estimate")
+
+
+def test_a_size_that_a_library_has_by_default_is_to_be_written():
+    call = "DQN(...) at a.py:7 takes batch_size=32 where the call names none"
+    text = said(CannotSteer(reason="no loader", remedy="", door="template", unwritten=call))
+    assert f"{call}. Write that number into the call, and run again: batchadvisor run a.py" in text
+    assert "named like a batch size" not in text
 
 
 @pytest.mark.parametrize(
