@@ -10,9 +10,6 @@ from ..measured.measurements import Measurements
 from ..measured.trials import says_nothing
 from . import disturbances
 
-TOO_WIDE = 10
-"""An open ratio whose ends are so many times apart tells nobody more than that it is open."""
-
 
 def rate_name(measurements: Measurements) -> str:
     """Names the quantity that speeds are compared by, as the headline does."""
@@ -72,8 +69,7 @@ def left_open(measurements: Measurements, rival: Rival) -> str:
     between = f"x{rival.ratio.low:.2f} to x{rival.ratio.high:.2f} the {rate_name(measurements)}"
     if rival.ratio.low > 1:
         return f"{rival.size} is faster ({between})."
-    shown = f" ({between})" if rival.ratio.high < TOO_WIDE * rival.ratio.low else ""
     return (
-        f"Too noisy to tell whether {rival.size} is faster{shown}. "
+        f"Too noisy to tell whether {rival.size} is faster ({between}). "
         f"{disturbances.remedy(measurements)}"
     )
