@@ -99,7 +99,7 @@ def _own_slow_steps(measurements: Measurements) -> list[Finding]:
     findings: list[Finding] = []
     for trial in measurements.timed[-1:]:
         quality, step_s = trial.quality, trial.step_s
-        if quality is None or step_s is None or not quality.num_slow:
+        if quality is None or step_s is None or not (quality.num_slow and quality.num_steps):
             continue
         share = quality.slow_s / (step_s.median * quality.num_steps)
         if share < OWN_SHARE:

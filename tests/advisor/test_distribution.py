@@ -52,6 +52,11 @@ def record(*communication, world_size=2, **changes):
     return record_of(**{"discovery": discovery(), "distribution": distribution, **changes})
 
 
+def test_a_data_set_of_nothing_has_no_epoch():
+    found = scaling_of(record(at(64, 0.1, 0.02), discovery=discovery(num_samples=0)))
+    assert found.unavailable["epoch_s"] == "the dataset is empty"
+
+
 def at(size, compute_s, sync_s, **named):
     ranks = (pairs(0, compute_s, sync_s, seed=size, **named),)
     ranks += (pairs(1, compute_s, sync_s, seed=size + 1, **named),)

@@ -133,9 +133,8 @@ def test_words_of_a_place_that_was_found_are_none_of_the_typed():
         ),
         (
             "--budget 9s --device cpu a.py",
-            "Type batchadvisor run --set 'B C={batch_size}' --device gpu a.py in the script's folder.",
-            "run --budget 9s --set 'B C={batch_size}' --device gpu a.py in the script's folder. It "
-            "was not tried.",
+            "Type batchadvisor run --set 'B C={batch_size}' --device gpu a.py in a.py's folder.",
+            "9s --set 'B C={batch_size}' --device gpu a.py in a.py's folder. It was not tried.",
         ),
     ],
 )
