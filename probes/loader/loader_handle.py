@@ -24,6 +24,7 @@ from .cycled_dataset import CycledDataset, own_of
 from .epochs import Epochs, began_anew
 from .lengths import Lengths
 from .loader_facts import attribute_size, budget_facts, cut_by, facts_of, samples_of
+from .one_pass import passed_again
 from .sample_lengths import SampleLengths
 from .sharing import why_dispatched
 from .taken_sizes import batches_of_a_sampler, how_taken
@@ -92,11 +93,11 @@ class LoaderHandle:
         if native is not None:
             # The attribute is guarded by DataLoader.__setattr__, so that nobody changes it by
             # accident; we do it on purpose.
-            loader.__dict__["batch_sampler"] = steered(native, self)
+            loader.__dict__["batch_sampler"] = steered(passed_again(native), self)
         elif not self.iterable and batches_of_a_sampler(loader):
             if cut_by(loader) is not None:
                 self.cannot_steer, self.batch_size = "", attribute_size(loader.sampler)
-            loader.__dict__["sampler"] = steered(loader.sampler, self)
+            loader.__dict__["sampler"] = steered(passed_again(loader.sampler), self)
 
     def ask(self, batch_size: int) -> None:
         """From the next fetch on, batches have this size."""

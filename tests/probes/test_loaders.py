@@ -73,6 +73,19 @@ class TestSizes:
         seen = torch.cat([next(script)[1] for _ in range(7)]).tolist()
         assert sorted(seen) == sorted(list(range(7)) * 5)
 
+    def test_batches_that_come_but_once(self):
+        """The question how it takes sizes takes none of them away; the data come again."""
+        batches = (list(range(start, start + 4)) for start in range(0, 100, 4))
+        handle, script = begun(DataLoader(list(range(100)), batch_sampler=batches))
+        assert next(script).tolist() == [0, 1, 2, 3]
+        handle.try_size()
+        assert [next(script).tolist()[0] for _ in range(3)] == [4, 8, 12]
+        handle.ask(50)
+        seen = torch.cat([next(script) for _ in range(4)])
+        assert torch.bincount(seen).tolist() == [2] * 100
+        assert handle.info().steered == "approximate"
+        assert handle.sampler_name == "generator"
+
     @pytest.mark.parametrize("data", [[], Stream(0)], ids=["list", "stream"])
     def test_without_data_it_ends(self, data):
         handle, script = begun(DataLoader(data, batch_size=8))
