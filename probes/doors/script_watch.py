@@ -201,11 +201,8 @@ class ScriptWatch:
             return ()
         files = user_files()
         whole = find_whole(size, micro_batches, self.settings(), files)
-        return tuple(
-            filter(
-                None, (whole, find_dataset_size(self._datasets.get(primary.ordinal), size, files))
-            )
-        )
+        of_data = find_dataset_size(self._datasets.get(primary.ordinal), size, files)
+        return tuple(filter(None, (primary.shared, whole, of_data)))
 
     def made_optimizer(self, optimizer: Any) -> None:
         """An optimizer was constructed."""

@@ -9,6 +9,7 @@ from batchadvisor.probes.loader.batch_sampler import SteeredBatchSampler
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    Sampler,
     SequentialSampler,
     WeightedRandomSampler,
 )
@@ -49,6 +50,17 @@ def begun(loader, cap=None):
     return handle, script
 
 
+class Shared(Sampler):
+    """The part of one of four ranks."""
+
+    def __init__(self, indices, batch_size):
+        self.indices, self.batch_size = indices, batch_size
+
+    def __iter__(self):
+        for start in range(0, len(self.indices), self.batch_size):
+            yield list(self.indices[start : start + self.batch_size][::4])
+
+
 class TestSizes:
     @pytest.mark.parametrize("make", LOADERS.values(), ids=LOADERS.keys())
     def test_asked_sizes_arrive(self, make):
@@ -85,6 +97,19 @@ class TestSizes:
         assert torch.bincount(seen).tolist() == [2] * 100
         assert handle.info().steered == "approximate"
         assert handle.sampler_name == "generator"
+
+    def test_a_batch_that_ranks_share(self):
+        """Its sampler names the size of all ranks together, and yields the part of one."""
+        handle, script = begun(DataLoader(list(range(100)), batch_sampler=Shared(range(100), 8)))
+        next(script)
+        handle.try_size()
+        assert (handle.native, handle.batch_size, handle.info().source) == (2, 2, None)
+        assert (handle.shared.name, handle.shared.number) == (
+            "Shared's batch_size, which ranks share,",
+            8,
+        )
+        handle.ask(12)
+        assert len(next(script)) == 12
 
     @pytest.mark.parametrize("data", [[], Stream(0)], ids=["list", "stream"])
     def test_without_data_it_ends(self, data):
