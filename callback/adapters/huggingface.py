@@ -7,7 +7,6 @@ given to the constructor of the Trainer.
 
 from __future__ import annotations
 
-import copyreg
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -74,8 +73,8 @@ class HuggingFaceCallback(Adapter, TrainerCallback):
                 made, *rest = owner.__reduce_ex__(protocol)
             finally:
                 owner.__class__ = own
-            # pickle compares the class that `__newobj__` is given with the object's.
-            return (native.__new__ if made is copyreg.__newobj__ else made, *rest)
+            # pickle compares the class that copyreg's `__newobj__` is given with the object's.
+            return (native.__new__ if made.__name__ == "__newobj__" else made, *rest)
 
         # In its class: a Trainer that holds a function around its own is freed by the garbage
         # collector alone, in which each persistent data worker takes seconds to end. Copies and

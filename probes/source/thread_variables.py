@@ -96,9 +96,9 @@ def _is_environment(node: ast.expr) -> bool:
 
 def _literal(node: ast.expr | None) -> str | None:
     """A text; also `str(4)`."""
-    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "str" and node.args:
-        number = node.args[0]
-        is_number = isinstance(number, ast.Constant) and isinstance(number.value, int)
-        return str(number.value) if is_number else None
-    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-    return node.value if is_text else None
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.Call(func=ast.Name(id="str"), args=[ast.Constant(value=int(number))]):
+            return str(number)
+    return None

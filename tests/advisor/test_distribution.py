@@ -137,6 +137,17 @@ class TestScaling:
         assert scaling.break_even_low <= scaling.break_even_batch <= scaling.break_even_high
         assert scaling_of(run, 400).verdict == "pays"
 
+    def test_budgets_of_tokens_are_no_samples(self):
+        loader = loader_of(10_000, batch_size=50, axis="tokens", parameter="max_tokens")
+        run = record(
+            at(50, 0.007, 0.022), at(400, 0.042, 0.022), discovery=discovery_of(50, loader=loader)
+        )
+        scaling = scaling_of(run, 50)
+        found = distribution_findings(Measurements.of(run), 50, scaling)
+        (cost,) = (one for one in found if one.rule == "distribution.cost")
+        assert cost.message.endswith("does not pay at max_tokens=50")
+        assert f"from about {scaling.break_even_batch} tokens a rank on" in cost.remedy
+
     def test_the_evidence_is_what_the_verdict_compares(self):
         """Ranks that share a host cost each other more than Tsync, by which they would pay."""
         run = record(at(50, 0.012, 0.005, alone_s=0.006))
