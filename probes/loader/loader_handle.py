@@ -225,6 +225,9 @@ class LoaderHandle:
         steered = f"no: {self.cannot_steer}" if self.cannot_steer else "exact"
         if self.approximate:
             steered = "approximate"
+        facts = facts_of(loader, self.native)
+        if self.shared is not None and facts["num_samples"] and self.batch_size:
+            facts["num_samples"] = facts["num_samples"] * self.batch_size // self.shared.number
         return LoaderInfo(
             ordinal=self.ordinal,
             place=self.place,
@@ -235,7 +238,7 @@ class LoaderHandle:
             source=self.source,
             start_s=self.epochs.start_s,
             **budget_facts(self.budget, self.sample_lengths if self.budget else None),
-            **facts_of(loader, self.native),
+            **facts,
         )
 
     def why_dispatched(self) -> tuple[str, str]:
