@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .base import Record, Spread
+from .base import Count, Record, Spread
 from .checks import Outcome
 
 
@@ -80,10 +80,15 @@ class Communication(Record, frozen=True, kw_only=True):
         micro_batches: batches per optimizer step.
     """
 
-    batch_size: int
-    micro_batches: int
+    batch_size: Count
+    micro_batches: Count
     ranks: tuple[RankPairs, ...] = ()
     unavailable: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if len({one.rank for one in self.ranks}) != len(self.ranks):
+            msg = "a rank stands twice among those that made paired steps"
+            raise ValueError(msg)
 
 
 class Distribution(Record, frozen=True, kw_only=True):

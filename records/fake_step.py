@@ -73,6 +73,14 @@ class StepTimeline(Record, frozen=True, kw_only=True):
     phases: tuple[tuple[str, int], ...] = ()
     num_events: int
 
+    def __post_init__(self) -> None:
+        if not self.positions:
+            msg = "the memory over a step has no position"
+            raise ValueError(msg)
+        if any(len(values) != len(self.positions) for values in self.live.values()):
+            msg = f"the memory over a step of {len(self.positions)} positions has another number"
+            raise ValueError(msg)
+
 
 TensorUse = Literal[
     "attention",

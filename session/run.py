@@ -531,7 +531,7 @@ def plan_of(record: RunRecord) -> str:
         text = f"one {one} takes about {format_seconds(estimate.window_s)}: "
         fit = "fits" if estimate.num_sizes == 1 else "fit"
         text += f"{sizes} {fit} in the {left} that are left"
-        if estimate.enough_s is not None:
+        if estimate.enough_s is not None and len(record.goal.sizes) != 1:
             text += f"; to compare two, use --budget {round(estimate.enough_s)}s"
         return where + text
     return (

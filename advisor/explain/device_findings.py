@@ -110,9 +110,9 @@ def workers_start(measurements: Measurements, batch_size: int) -> list[Finding]:
             rule="workers.start",
             severity="warning",
             message=f"each epoch starts {workers} anew: the first batch came after "
-            f"{loader.start_s:.2g} s (measured once), and the steps of an epoch at batch "
-            f"{batch_size} take {steps_s:.2g} s. Samples per second are those of steps: an epoch "
-            "has fewer",
+            f"{loader.start_s:.2g} s (measured once), and the steps of an epoch at "
+            f"{measurements.named(batch_size)} take {steps_s:.2g} s. Samples per second are "
+            "those of steps: an epoch has fewer",
             evidence=(
                 Evidence(
                     metric="from the iterator to its first batch, s",
@@ -144,11 +144,11 @@ def page_faults(measurements: Measurements, batch_size: int) -> list[Finding]:
         Finding(
             rule="memory.page_faults",
             severity="warning",
-            message=f"a step at batch {named.batch_size} spends {share:.0%} of its time or more on "
-            f"{faults.num:,.0f} page faults: memory that one step frees goes back to the system, "
-            "and the next step gets it anew. How much does so depends on what the process did "
-            "before: times of one size differ between processes, and turns in one process favour "
-            "the smaller size",
+            message=f"a step at {measurements.named(named.batch_size)} spends {share:.0%} of its "
+            f"time or more on {faults.num:,.0f} page faults: memory that one step frees goes back "
+            "to the system, and the next step gets it anew. How much does so depends on what the "
+            "process did before: times of one size differ between processes, and turns in one "
+            "process favour the smaller size",
             evidence=(
                 Evidence(
                     metric="share of a step in page faults, at least",
@@ -248,8 +248,9 @@ def scattered(measurements: Measurements, batch_size: int) -> list[Finding]:
         Finding(
             rule="memory.scattered",
             severity="info",
-            message=f"torch reserves {format_bytes(reserved)} at batch {batch_size} and never uses "
-            f"more than {format_bytes(used)} of it at once: {format_bytes(gap)} lies between",
+            message=f"torch reserves {format_bytes(reserved)} at {measurements.named(batch_size)} "
+            f"and never uses more than {format_bytes(used)} of it at once: {format_bytes(gap)} "
+            "lies between",
             evidence=(
                 Evidence(
                     metric="reserved and not used, share of the capacity",
@@ -277,9 +278,9 @@ def graph_pools(measurements: Measurements, batch_size: int) -> list[Finding]:
             rule="memory.graph_pools",
             severity="info",
             message=f"{format_bytes(max(others))} of the peak of {format_bytes(memory.peak_bytes)} "
-            f"at batch {batch_size} lie in private pools, as captured CUDA graphs have them, of "
-            "what ran before in the same process: trained at this size alone, the script takes "
-            "less",
+            f"at {measurements.named(batch_size)} lie in private pools, as captured "
+            "CUDA graphs have them, of what ran before in the same process: trained at this size "
+            "alone, the script takes less",
             evidence=(
                 Evidence(
                     metric="share of the peak in other sizes' graphs",

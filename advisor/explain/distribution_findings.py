@@ -34,7 +34,7 @@ def distribution_findings(
     seen = distribution.parallelism or Parallelism()
     findings = [
         *_straggler(scaling),
-        *_not_worth_it(scaling),
+        *_not_worth_it(measurements, scaling),
         *_uneven_memory(measurements, batch_size),
         *_data_parallel(seen, batch_size),
         *_spread(seen, _trial_at(measurements, batch_size)),
@@ -88,20 +88,21 @@ def _straggler(scaling: Scaling | None) -> list[Finding]:
     ]
 
 
-def _not_worth_it(scaling: Scaling | None) -> list[Finding]:
+def _not_worth_it(measurements: Measurements, scaling: Scaling | None) -> list[Finding]:
     if scaling is None or scaling.verdict == "pays":
         return []
     sure = scaling.verdict == "does not pay"
     words = "does not pay" if sure else "may not pay: the intervals do not tell"
-    even = scaling.break_even_batch
+    even, discovery = scaling.break_even_batch, measurements.record.discovery
+    units = "samples" if discovery is None else discovery.axis
     return [
         Finding(
             rule="distribution.cost",
             severity="warning" if sure else "info",
             message=f"distribution over {scaling.world_size} ranks {words} "
-            f"at batch {scaling.batch_size}",
+            f"at {measurements.named(scaling.batch_size)}",
             evidence=(_cost(scaling),),
-            remedy=f"by the law it pays from about {even} samples a rank on (an estimate)."
+            remedy=f"by the law it pays from about {even} {units} a rank on (an estimate)."
             if even is not None and even > scaling.batch_size
             else "a larger batch, accumulation under no_sync, or compressed gradients.",
         )

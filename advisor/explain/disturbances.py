@@ -79,7 +79,8 @@ def _stalls(measurements: Measurements) -> list[Finding]:
     )
     if contended:
         sizes = ", ".join(map(str, contended))
-        text += f"; at batch {sizes} too few steps were clean, and the first quartile stands"
+        at = measurements.named(sizes)
+        text += f"; at {at} too few steps were clean, and the first quartile stands"
     return [
         Finding(
             rule="steps.disturbed",
@@ -99,7 +100,7 @@ def _own_slow_steps(measurements: Measurements) -> list[Finding]:
     findings: list[Finding] = []
     for trial in measurements.timed[-1:]:
         quality, step_s = trial.quality, trial.step_s
-        if quality is None or step_s is None or not quality.num_slow:
+        if quality is None or step_s is None or not (quality.num_slow and quality.num_steps):
             continue
         share = quality.slow_s / (step_s.median * quality.num_steps)
         if share < OWN_SHARE:
@@ -108,10 +109,10 @@ def _own_slow_steps(measurements: Measurements) -> list[Finding]:
             Finding(
                 rule="steps.slow",
                 severity="info",
-                message=f"{quality.num_slow} of {quality.num_steps} steps at batch "
-                f"{trial.batch_size} took more than twice the usual time with nothing outside the "
-                f"script to show for it (logging, evaluation, saving?); they make the "
-                f"steps {share:.0%} longer on average, which samples/s leaves out",
+                message=f"{quality.num_slow} of {quality.num_steps} steps at "
+                f"{measurements.named(trial.batch_size)} took more than twice the usual time with "
+                "nothing outside the script to show for it (logging, evaluation, saving?); they "
+                f"make the steps {share:.0%} longer on average, which samples/s leaves out",
                 evidence=(Evidence(metric="share of the time", value=round(share, 3)),),
             )
         )
@@ -136,8 +137,8 @@ def _collections(measurements: Measurements) -> list[Finding]:
             rule="steps.garbage",
             severity="info",
             message=f"Python's garbage collector walked all objects of the process {times} in "
-            f"{quality.num_steps} steps at batch {trial.batch_size}, {format_seconds(each_s)} "
-            f"each: {share:.0%} of the time",
+            f"{quality.num_steps} steps at {measurements.named(trial.batch_size)}, "
+            f"{format_seconds(each_s)} each: {share:.0%} of the time",
             evidence=(Evidence(metric="share of the time", value=round(share, 3)),),
             remedy="call gc.freeze() before the training loop: what was made until then is not "
             "walked again.",

@@ -5,12 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
+import msgspec
+
 from ...records import (
     Discovery,
     Evidence,
     Finding,
     Fix,
+    Loss,
     NormLayers,
+    Pipeline,
     Tail,
     TailCheck,
     TailFinding,
@@ -64,7 +68,7 @@ def _avoided(measurements: Measurements, batch_size: int, check: TailCheck) -> s
             return "the loader drops a short batch already; nothing else is known of its end."
         return "DataLoader(..., drop_last=True), if the data are more than one batch."
     loss = known_loss(measurements.record) or "mean"
-    pipeline = pipeline_of(discovery, batch_size, loss, measurements.multiples.sure)
+    pipeline = _pipeline_of(measurements, discovery, batch_size, loss)
     avoiding = _possible(measurements, fixes_without(pipeline, check.num_samples))
     texts = [_code(fix) for fix in avoiding]
     return "; or ".join(texts) or "none of the known remedies avoids this step; mend the step."
@@ -125,7 +129,7 @@ def _foreseen(
     norms = discovery.norm_layers
     known = norms is not None and (norms.batch_norm_values is not None or not norms.batch_norm)
     loss = known_loss(measurements.record) or "mean"
-    pipeline = pipeline_of(discovery, batch_size, loss, measurements.multiples.sure)
+    pipeline = _pipeline_of(measurements, discovery, batch_size, loss)
     return [
         _finding(measurements, finding, near_by, check, known=known)
         for finding in findings(pipeline, layout)
@@ -158,6 +162,17 @@ def _finding(
         evidence=finding.evidence,
         remedy=_remedy(finding, _possible(measurements, finding.fixes), near_by),
     )
+
+
+def _pipeline_of(
+    measurements: Measurements, discovery: Discovery, batch_size: int, loss: Loss
+) -> Pipeline:
+    """The script's pipeline; under a callback as the framework sets it up."""
+    pipeline = pipeline_of(discovery, batch_size, loss, measurements.multiples.sure)
+    observed = measurements.record.observed
+    if observed is None or observed.pipeline is None or observed.world_size > 1:
+        return pipeline
+    return msgspec.structs.replace(pipeline, setup=observed.pipeline.setup)
 
 
 def _moved(check: TailCheck) -> str:

@@ -90,6 +90,8 @@ def epoch_samples(discovery: Discovery, world_size: int) -> tuple[int | None, st
     loader = discovery.primary
     if loader.num_samples is None:
         return None, "the dataset has no length"
+    if not loader.num_samples:
+        return None, "the dataset is empty"
     if "Distributed" in loader.sampler:
         return loader.num_samples * world_size, ""
     if "Shard" in loader.sampler:

@@ -14,6 +14,7 @@ from ...records import DeviceInfo, FlopRate, Spread, StepFlops, TokenStep, Trial
 from ...spread import inverse, scaled
 from .peaks import peaks_of
 
+NOTHING = "no operation was counted"
 NO_PEAK = "the table of dense peaks does not have {name}"
 NO_TYPE = "the table of dense peaks has no {dtype} for {name}"
 ON_CPU = "a CPU has no dense peak in the table"
@@ -41,6 +42,8 @@ def flop_rate(
     if step_s is None or step_s.low <= 0:
         return "the step was not timed"
     flops = counted.flops
+    if flops.model <= 0 or not any(flops.by_dtype.values()):
+        return NOTHING
     steps = [step for trial in trials if trial.tokens is not None for step in trial.tokens.steps]
     per_step = _for_mean_batch(flops, steps, counted)
     if isinstance(per_step, str):
@@ -89,9 +92,8 @@ def _peak(flops: StepFlops, device: DeviceInfo | None) -> tuple[float, str] | st
     peaks = peaks_of(device.name)
     if peaks is None:
         return NO_PEAK.format(name=device.name)
-    needed = {
-        name: number for name, number in flops.by_dtype.items() if number > NEGLIGIBLE * flops.model
-    }
+    least = NEGLIGIBLE * sum(flops.by_dtype.values())
+    needed = {name: number for name, number in flops.by_dtype.items() if number > least}
     unknown = next((name for name in needed if name not in peaks.tflops_per_s), None)
     if unknown is not None:
         return NO_TYPE.format(dtype=unknown, name=device.name)

@@ -67,9 +67,19 @@ class HuggingFaceCallback(Adapter, TrainerCallback):
                 self._end(error)
                 raise
 
+        def reduced(owner: Any, protocol: Any) -> Any:
+            own, owner.__class__ = owner.__class__, native
+            try:
+                made, *rest = owner.__reduce_ex__(protocol)
+            finally:
+                owner.__class__ = own
+            # pickle compares the class that copyreg's `__newobj__` is given with the object's.
+            return (native.__new__ if made.__name__ == "__newobj__" else made, *rest)
+
         # In its class: a Trainer that holds a function around its own is freed by the garbage
-        # collector alone, in which each persistent data worker takes seconds to end.
-        methods = {"train": watched, "__module__": native.__module__}
+        # collector alone, in which each persistent data worker takes seconds to end. Copies and
+        # pickles are of the class that was there, which can be imported.
+        methods = {"train": watched, "__reduce_ex__": reduced, "__module__": native.__module__}
         trainer.__class__ = type(native.__name__, (native,), methods)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

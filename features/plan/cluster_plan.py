@@ -187,8 +187,11 @@ def _link(
     estimate = estimated_link(line, text, num_parameters, width)
     if not links:
         return estimate
+    reasons = {name: why for name, why in estimate.unavailable.items() if name != "busy_factor"}
     return msgspec.structs.replace(
-        estimate, busy_factor=links[0].busy_factor, unavailable=links[0].unavailable
+        estimate,
+        busy_factor=links[0].busy_factor,
+        unavailable=reasons | links[0].unavailable,
     )
 
 

@@ -170,7 +170,7 @@ def _shares(plan: ClusterPlan, best: PlanOption) -> Section:
         )
     if best.num_gpus > 1:
         texts.append(WEIGHTS)
-    if plan.link is not None:
+    if plan.link is not None and "sync_s" not in plan.link.unavailable:
         word = "measured" if plan.link.confidence == "measured" else "an estimate"
         texts.append(f"Tsync is {word}: {plan.link.source}.")
     code = []

@@ -90,6 +90,7 @@ INPUT_MATTERS = 0.02
 STEP_END_S = 5.0
 """A step that is under way as the time ends has so long to end; one that hangs never does."""
 NO_TIME = "no time was left"
+TOO_LITTLE_TIME = "too little time was left"
 MAKES_ROOM = 0.97
 """A remedy that leaves less than this part of the peak makes room for a larger batch."""
 MOST_LARGER = 64
@@ -460,8 +461,11 @@ class Trying:
         wanted_s = self._comparison_s
         left_s = self._left_s()
         share_s = max(wanted_s, left_s / (num_left + (0 if anew else 1)))
-        if left_s < wanted_s * (2 if anew else 1):
-            return self._as_tried(what, "not tried", reason=NO_TIME)
+        needed_s = wanted_s * (2 if anew else 1)
+        if left_s < needed_s:
+            left = f"{TOO_LITTLE_TIME}: {max(0.0, left_s):.0f} s"
+            reason = f"{left}, and a comparison takes about {needed_s:.0f} s"
+            return self._as_tried(what, "not tried", reason=reason)
         self._display.note(f"trying {words}: up to {min(left_s, share_s):.0f} s")
         # A process may start more slowly than the first one did.
         until_s = min(self._end_s, time.monotonic() + max(share_s, wanted_s + self._start_s))

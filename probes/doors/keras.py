@@ -130,6 +130,7 @@ class KerasDoor:
     ) -> None:
         self.fitted = True
         self._watch.own_updates.stop()
+        self._watch.stop_cutting()  # Keras makes a loader of its own for each size that we ask for
         place = user_call_site()
         bound = inspect.signature(native).bind(model, *args, **kwargs)
         bound.apply_defaults()

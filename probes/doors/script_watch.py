@@ -145,6 +145,10 @@ class ScriptWatch:
         # reference, so a dead loader's number may come again and is overwritten here.
         self._by_loader[id(loader)] = handle
 
+    def stop_cutting(self) -> None:
+        """Loaders that are made from now on yield batches of their own size."""
+        self._batch_cap = None
+
     def try_size(self, handle: LoaderHandle) -> None:
         """Finds out how a loader takes a size, and where a budget is written."""
         handle.try_size()
@@ -197,11 +201,8 @@ class ScriptWatch:
             return ()
         files = user_files()
         whole = find_whole(size, micro_batches, self.settings(), files)
-        return tuple(
-            filter(
-                None, (whole, find_dataset_size(self._datasets.get(primary.ordinal), size, files))
-            )
-        )
+        of_data = find_dataset_size(self._datasets.get(primary.ordinal), size, files)
+        return tuple(filter(None, (primary.shared, whole, of_data)))
 
     def made_optimizer(self, optimizer: Any) -> None:
         """An optimizer was constructed."""

@@ -15,7 +15,7 @@ import msgspec
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from ...records import BatchSizeSource, InputSize, LengthChoice, LoaderInfo, SourceLine
+from ...records import BatchSizeSource, Following, InputSize, LengthChoice, LoaderInfo, SourceLine
 from .batch_sampler import SteeredBatchSampler, names_size, pop_issue, steered
 from .batch_size_reader import BY_BUDGET, DRAWN, BatchSizeReader, falls_short
 from .budgets import Budget
@@ -24,9 +24,10 @@ from .cycled_dataset import CycledDataset, own_of
 from .epochs import Epochs, began_anew
 from .lengths import Lengths
 from .loader_facts import attribute_size, budget_facts, cut_by, facts_of, samples_of
+from .one_pass import passed_again
 from .sample_lengths import SampleLengths
 from .sharing import why_dispatched
-from .taken_sizes import batches_of_a_sampler, how_taken
+from .taken_sizes import batches_of_a_sampler, how_taken, part_of
 
 
 class LoaderHandle:
@@ -38,6 +39,7 @@ class LoaderHandle:
         native: samples per batch as the script is written, once seen.
         num_seen: samples of the script's own batches, the most of one.
         budget: how its batch sampler takes a budget, where sizes are budgets.
+        shared: the size that its batch sampler names, where that is of a batch of several ranks.
         epochs: how far the present one is, and whether they end.
         taken_ahead: batches of the present iterator, and the training cycles before its first.
         was_asked: whether the script fetched from it, whatever came.
@@ -86,17 +88,18 @@ class LoaderHandle:
         self.batch_size = loader.batch_size or attribute_size(native)
         self.remakes = False
         self.budget: Budget | None = None
+        self.shared: Following | None = None
         self.num_seen: int | None = None
         self._sample_lengths: SampleLengths | None = None
         self.approximate = native is not None and not names_size(native)
         if native is not None:
             # The attribute is guarded by DataLoader.__setattr__, so that nobody changes it by
             # accident; we do it on purpose.
-            loader.__dict__["batch_sampler"] = steered(native, self)
+            loader.__dict__["batch_sampler"] = steered(passed_again(native), self)
         elif not self.iterable and batches_of_a_sampler(loader):
             if cut_by(loader) is not None:
                 self.cannot_steer, self.batch_size = "", attribute_size(loader.sampler)
-            loader.__dict__["sampler"] = steered(loader.sampler, self)
+            loader.__dict__["sampler"] = steered(passed_again(loader.sampler), self)
 
     def ask(self, batch_size: int) -> None:
         """From the next fetch on, batches have this size."""
@@ -127,6 +130,12 @@ class LoaderHandle:
         if self.budget is not None:
             self.cannot_steer = ""
             self.native = self.batch_size = self.budget.own
+        elif self.approximate and self.batch_size is not None:
+            part = part_of(native, self.batch_size, samples_of(loader) or 0)
+            if part < self.batch_size:
+                name = f"{self.sampler_name}'s batch_size, which ranks share,"
+                self.shared, self.source = Following(name=name, number=self.batch_size), None
+                self.native = self.batch_size = part
 
     def name_budget(self, parameter: str, own: int) -> None:
         """Notes the name of the script's budget, and its own value."""
@@ -197,7 +206,10 @@ class LoaderHandle:
         self.steps_at_fetch = max(self.steps_at_fetch, other.steps_at_fetch)
         self.epochs.go_on_as(other.epochs)
         self.budget, self._sample_lengths = other.budget, other._sample_lengths
-        self.batch_size = other.batch_size if other.budget is not None else self.batch_size
+        if other.budget is not None or other.shared is not None:
+            self.batch_size = other.batch_size
+        if other.shared is not None:
+            self.shared, self.source = other.shared, None
         self.chosen = other.chosen
         other.note_training(trains=False)
         return True
@@ -213,6 +225,9 @@ class LoaderHandle:
         steered = f"no: {self.cannot_steer}" if self.cannot_steer else "exact"
         if self.approximate:
             steered = "approximate"
+        facts = facts_of(loader, self.native)
+        if self.shared is not None and facts["num_samples"] and self.batch_size:
+            facts["num_samples"] = facts["num_samples"] * self.batch_size // self.shared.number
         return LoaderInfo(
             ordinal=self.ordinal,
             place=self.place,
@@ -223,7 +238,7 @@ class LoaderHandle:
             source=self.source,
             start_s=self.epochs.start_s,
             **budget_facts(self.budget, self.sample_lengths if self.budget else None),
-            **facts_of(loader, self.native),
+            **facts,
         )
 
     def why_dispatched(self) -> tuple[str, str]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, NamedTuple
 
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
 from .batch_sampler import follows_own_argument, follows_own_size, names_size
-from .budgets import Budget, budget_of
+from .budgets import LOOKED_AT, Budget, budget_of
 from .sample_lengths import SampleLengths
 
 LARGE = 4
 """How many times its own size a batch sampler is tried with, where the data suffice."""
 LARGEST_SHARE = 16
 """Batches of that size that the data must hold: groups of samples have their own short ends."""
+LEAST_LOOKED_AT = 4
+"""Batches of one length that tell that all have it."""
 
 
 class Taken(NamedTuple):
@@ -54,6 +57,22 @@ def how_taken(
         return Taken(remakes=True)
     budget = None if lengths is None else budget_of(native, lengths, is_list=is_list)
     return Taken(budget=budget, approximate=budget is None)
+
+
+def part_of(native: Any, size: int, num_samples: int) -> int:
+    """Samples of each batch of a sampler that names a size and yields the same part of it each
+    time, as of a batch that ranks share; else the size itself.
+
+    Args:
+        num_samples: of an epoch; of fewer than a batch nothing is told.
+    """
+    try:
+        *whole, _ = [len(batch) for batch in islice(iter(native), LOOKED_AT + 1)]
+    except Exception:  # noqa: BLE001  the script's own code, or no batch
+        return size
+    if num_samples < size or len(whole) < LEAST_LOOKED_AT or len(set(whole)) > 1:
+        return size
+    return whole[0] if whole[0] and size % whole[0] == 0 else size
 
 
 def batches_of_a_sampler(loader: Any) -> bool:

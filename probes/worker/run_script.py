@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import ctypes
+import importlib
 import os
 import runpy
 import signal
@@ -153,8 +154,12 @@ def _door_for(order: WorkOrder, started_s: float) -> tuple[ScriptDoor, KerasDoor
 
 
 def become_the_script(order: WorkOrder) -> None:
-    """sys.argv and sys.path[0] as `python script.py` would set them; its cores, if it has few."""
+    """sys.argv and sys.path[0] as `python script.py` would set them; its cores, if it has few.
+
+    And torch, with as many threads as where the script imports it.
+    """
     from ..source.call_site import start_here
+    from ..source.thread_variables import as_at_the_import
 
     start_here()
     if order.cores:
@@ -165,6 +170,9 @@ def become_the_script(order: WorkOrder) -> None:
     else:
         sys.argv = [order.script, *order.arguments]
         sys.path.insert(0, str(Path(order.script).resolve().parent))
+    file = Path(*order.script.split(".")).with_suffix(".py") if order.module else order.script
+    with as_at_the_import(Path(file)):
+        importlib.import_module("torch")
 
 
 def run_script(order: WorkOrder, door: ScriptDoor) -> None:

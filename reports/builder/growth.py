@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from ...records import Advice, Profile
+from ...records import Advice, Profile, SizeAxis
 from ...units import format_seconds
 from ..report import LongTable
 from ..sizes import SizeRow
@@ -33,6 +33,7 @@ class Side(NamedTuple):
         name: what tells it from the other.
         batch_size: `None` where it is not known.
         micro_batches: that many batches make a step.
+        axis: what the batch size counts.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Side(NamedTuple):
     profile: Profile
     window: Window
     micro_batches: int = 1
+    axis: SizeAxis = "samples"
 
 
 class _Times(NamedTuple):
@@ -60,7 +62,7 @@ def of_sizes(rows: Sequence[SizeRow], advice: Advice) -> tuple[LongTable, ...]:
     and before it the script's own size and the recommended one, where these are two.
     """
     sides = [
-        _side(f"batch size {row.batch_size}", row, row.profile)
+        _side(_size_name(row.batch_size, advice), row, row.profile, advice)
         for row in rows
         if row.profile is not None and is_listed(row.profile) and row.profile.num_steps
     ]
@@ -84,10 +86,12 @@ def of_runs(
 ) -> tuple[LongTable, ...]:
     """Two runs: at one size of both, and at the sizes that each recommends where these differ."""
     sides: list[dict[int, Side]] = []
-    for name, own in zip(names, rows, strict=True):
+    for name, own, advice in zip(names, rows, advices, strict=True):
         sides.append(
             {
-                row.batch_size: _side(f"{name}, batch size {row.batch_size}", row, row.profile)
+                row.batch_size: _side(
+                    f"{name}, {_size_name(row.batch_size, advice)}", row, row.profile, advice
+                )
                 for row in own
                 if row.profile is not None and is_listed(row.profile) and row.profile.num_steps
             }
@@ -107,8 +111,13 @@ def of_runs(
     return tuple(table for pair in pairs for table in tables(*pair))
 
 
-def _side(name: str, row: SizeRow, profile: Profile) -> Side:
-    return Side(name, row.batch_size, profile, window_of(row), row.trial.micro_batches or 1)
+def _size_name(size: int, advice: Advice) -> str:
+    return f"batch size {size}" if advice.axis == "samples" else f"{advice.size_name} {size}"
+
+
+def _side(name: str, row: SizeRow, profile: Profile, advice: Advice) -> Side:
+    micro_batches = row.trial.micro_batches or 1
+    return Side(name, row.batch_size, profile, window_of(row), micro_batches, advice.axis)
 
 
 def tables(before: Side, after: Side) -> tuple[LongTable, ...]:
@@ -201,7 +210,9 @@ def _table(
     ]  # fmt: skip
     where = "Self time on the CPU" if on_cpu else "GPU time"
     bounds = any(old is None or new is None for _, old, new, _ in shown)
-    notes = _notes((first, second), _of_the_batch(ratio), len(found), what, bounds=bounds)
+    notes = _notes(
+        (first, second), _of_the_batch(ratio, after.axis), len(found), what, bounds=bounds
+    )
     return table_of(f"{where} by {what}: {before.name} → {after.name}", parts, notes)
 
 
@@ -239,13 +250,14 @@ def _notes(
     return [*notes, NO_INTERVAL]
 
 
-def _of_the_batch(ratio: float | None) -> str:
-    return "" if ratio is None else f", with x{ratio:.4g} the samples"
+def _of_the_batch(ratio: float | None, axis: SizeAxis) -> str:
+    what = "samples" if axis == "samples" else f"budget of {axis}"
+    return "" if ratio is None else f", with x{ratio:.4g} the {what}"
 
 
 def _ratio_of_sizes(before: Side, after: Side) -> float | None:
     """How many times the samples of a step are more; `None` where as many, or not known."""
-    if not before.batch_size or not after.batch_size:
+    if before.axis != after.axis or not before.batch_size or not after.batch_size:
         return None
     first = before.batch_size * before.micro_batches
     second = after.batch_size * after.micro_batches

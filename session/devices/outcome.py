@@ -116,7 +116,7 @@ def twin_check(
     """How the speed of a device at a size compares with that of its twin.
 
     Args:
-        speed, reference: samples per second of the device and of the twin, where the size ran.
+        speed, reference: samples per second of the device and its twin, where the size was timed.
         folder: of the device's run.
     """
     if speed is None or reference is None:
@@ -127,7 +127,7 @@ def twin_check(
             twin_samples_per_s=reference,
             verdict="cannot tell",
             folder=folder,
-            unavailable={"ratio": "the size did not run on both"},
+            unavailable={"ratio": "the size was not timed on both"},
         )
     ratio = ratio_of(speed, reference)
     return TwinCheck(

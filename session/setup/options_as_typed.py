@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 NOT_AGAIN = {"--loader", "--output", "--resume", "--set", "--template", "-m"}
 """Not taken over into a command that starts a script in another way: it says these itself, or they
@@ -57,11 +58,19 @@ def with_options_typed(remedy: str, command: Sequence[str], num_script_words: in
     ahead, run, proposed = remedy.partition(_RUN)
     if not run or proposed.startswith("OPTIONS"):
         return remedy
-    leave_out = {*_options(shlex.split(proposed)), *NOT_AGAIN}
+    leave_out = {*_options(list(_words(proposed))), *NOT_AGAIN}
     typed = options_as_typed(command, num_script_words, leave_out=leave_out)
     words = "".join(f"{shlex.quote(word)} " for word in typed)
     end = "" if remedy.endswith(".") else "."
     return f"{ahead}{run}{words}{proposed}{end} It was not tried."
+
+
+def _words(text: str) -> Iterator[str]:
+    """The words of a command, up to an apostrophe in the sentence after it."""
+    lexer = shlex.shlex(text, posix=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    with contextlib.suppress(ValueError):  # no closing quotation
+        yield from lexer
 
 
 def _options(words: Sequence[str]) -> dict[str, list[str]]:

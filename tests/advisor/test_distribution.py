@@ -52,6 +52,11 @@ def record(*communication, world_size=2, **changes):
     return record_of(**{"discovery": discovery(), "distribution": distribution, **changes})
 
 
+def test_a_data_set_of_nothing_has_no_epoch():
+    found = scaling_of(record(at(64, 0.1, 0.02), discovery=discovery(num_samples=0)))
+    assert found.unavailable["epoch_s"] == "the dataset is empty"
+
+
 def at(size, compute_s, sync_s, **named):
     ranks = (pairs(0, compute_s, sync_s, seed=size, **named),)
     ranks += (pairs(1, compute_s, sync_s, seed=size + 1, **named),)
@@ -131,6 +136,17 @@ class TestScaling:
         assert scaling.break_even_batch == pytest.approx(200, abs=10)
         assert scaling.break_even_low <= scaling.break_even_batch <= scaling.break_even_high
         assert scaling_of(run, 400).verdict == "pays"
+
+    def test_budgets_of_tokens_are_no_samples(self):
+        loader = loader_of(10_000, batch_size=50, axis="tokens", parameter="max_tokens")
+        run = record(
+            at(50, 0.007, 0.022), at(400, 0.042, 0.022), discovery=discovery_of(50, loader=loader)
+        )
+        scaling = scaling_of(run, 50)
+        found = distribution_findings(Measurements.of(run), 50, scaling)
+        (cost,) = (one for one in found if one.rule == "distribution.cost")
+        assert cost.message.endswith("does not pay at max_tokens=50")
+        assert f"from about {scaling.break_even_batch} tokens a rank on" in cost.remedy
 
     def test_the_evidence_is_what_the_verdict_compares(self):
         """Ranks that share a host cost each other more than Tsync, by which they would pay."""

@@ -16,13 +16,8 @@ def device(name, kind="cuda"):
 
 def trial(by_dtype, *, steps=(), products=0, **flops):
     model = sum(by_dtype.values())
-    counted = StepFlops(
-        forward=model // 3,
-        backward=model - model // 3,
-        products=products,
-        by_dtype=by_dtype,
-        **flops,
-    )
+    passes = {"forward": model // 3, "backward": model - model // 3}
+    counted = StepFlops(products=products, by_dtype=by_dtype, **(passes | flops))
     tokens = Tokens(num_batches=1, evidence="attention mask", steps=tuple(steps))
     return Trial(
         ordinal=0,
@@ -95,6 +90,19 @@ def test_of_other_lengths_the_count_is_scaled():
 )
 def test_without_the_counted_length_nothing_is_said(counted):
     assert "does not tell its own" in flop_rate([counted], STEP_S, None)
+
+
+@pytest.mark.parametrize(
+    "counted", [trial({}), trial({"float32": 0}), trial({"float32": 0}, forward=8)]
+)
+def test_a_count_of_nothing_is_no_rate(counted):
+    """As in a record that somebody edited."""
+    assert flop_rate([counted], STEP_S, None) == "no operation was counted"
+
+
+def test_types_that_do_not_make_the_whole():
+    counted = trial({"float32": 3}, forward=10**9)
+    assert flop_rate([counted], STEP_S, device("NVIDIA A100-SXM4-80GB")).mfu_pct is not None
 
 
 def test_every_peak_has_a_source_and_is_dense():

@@ -233,9 +233,9 @@ class TestTwins:
         assert reference.batch_size > twin.batch_size
 
     def test_without_a_ratio_it_is_left_out(self, answers):
-        runs = self.runs("cannot tell", unavailable={"ratio": "the size did not run on both"})
+        runs = self.runs("cannot tell", unavailable={"ratio": "the size was not timed on both"})
         reason = plan_of(answers, runs)
-        assert "b: it could not be compared with a: the size did not run on both" in reason
+        assert "b: it could not be compared with a: the size was not timed on both" in reason
 
 
 class TestLeftOut:

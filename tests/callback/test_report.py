@@ -12,6 +12,7 @@ from batchadvisor.records import (
     NoiseScale,
     Observed,
     OperatorTime,
+    Pipeline,
     Profile,
     ScriptInfo,
     SizeSeen,
@@ -78,6 +79,23 @@ def peaks(*sizes_and_gib):
 
 
 REFUSED_AT_40 = trial(1, 40, outcome="out_of_memory", step_s=0.1)
+
+
+def test_the_end_of_the_epoch_is_mended_as_the_framework_does_it():
+    watched = record(trial(0, 32))
+    end = rule(advise(watched), "tails.loader.short")
+    assert "DataLoader(" in end.remedy
+    pipeline = Pipeline(num_samples=1000, batch_size=32, setup="keras-jax")
+    observed = replace(watched.observed, framework="keras (jax)", pipeline=pipeline)
+    end = rule(advise(replace(watched, observed=observed)), "tails.loader.short")
+    assert end.remedy.startswith("drop the short batch, or cut an array to whole batches")
+    assert "DataLoader(" not in end.remedy
+
+
+def test_no_bound_is_named_where_nothing_is_tried():
+    few = record(trial(0, 32), num_samples=320)
+    assert rule(advise(few), "bound.steps") is None
+    assert rule(advise(replace(few, observed=None)), "bound.steps") is not None
 
 
 class TestHeadroom:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import weakref
 
 import pytest
 import torch
+from accelerate.state import GradientState
 from batchadvisor.session.recording.store import read_record
 from torch import nn
 
@@ -148,6 +151,22 @@ def test_a_trainer_is_freed_as_without_it(tmp_path):
         assert there() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_trainer_can_be_copied_and_pickled_as_without_it(tmp_path, again):
+    GradientState._reset_state()  # all Trainers share it: weak references to loaders that ran
+    callback = adapter(tmp_path, quiet=True, profile=False)
+    trainer, net = make(tmp_path, callback, max_steps=2)
+    other = again(trainer)
+    assert type(other) is transformers.Trainer
+    other.train()
+    assert net.losses == []
+    assert callback.record is None
+    net.fail_at = (1, ValueError("mine"))
+    with pytest.raises(ValueError, match="mine"):
+        trainer.train()
+    assert_failed(tmp_path / "log", "ValueError: mine", 0)
 
 
 def test_evaluation_and_saves_belong_to_no_step(tmp_path):

@@ -252,6 +252,17 @@ def test_what_was_chosen_outlasts_a_reload(visit):
     expect(another.tab.locator("#list li.chosen span.name")).to_have_text(newest)
 
 
+def test_what_was_gone_for_a_moment_is_shown_again(visit):
+    one = visit()
+    one.choose("gpu")
+    expect(one.tab.locator("#view h1")).to_contain_text("Use batch size 256")
+    one.page.route("**/entries", lambda route: route.fulfill(json={"entries": [], "viewer": False}))
+    expect(one.tab.locator("#view")).to_have_text("No run and no trace is in the log directory.")
+    one.page.unroute("**/entries")
+    expect(one.tab.locator("#view h1")).to_contain_text("Use batch size 256")
+    expect(one.tab.locator("#list li.chosen span.name")).to_have_text("gpu")
+
+
 def test_hostile_names_stay_names(one):
     name = zoo.HOSTILE.replace("\x1b", "\ufffd").rstrip("/")
     one.choose(name)

@@ -114,6 +114,28 @@ class TestOnTorch:
         assert done.code == 1
         assert "Model.fit at keras_mlp.py:7 gets its batches from generator" in done.error
 
+    def test_its_own_size_does_not_fit(self, tmp_path):
+        """The loader that Keras makes for each size is not cut as the first one was."""
+        (tmp_path / "keras_mlp.py").write_text(
+            "import keras, numpy as np\n"
+            "class Heavy(keras.layers.Layer):\n"
+            "    def compute_output_shape(self, shape):\n"
+            "        return shape\n"
+            "    def call(self, x):\n"
+            "        if (x.shape[0] or 0) > 40:\n"
+            "            raise MemoryError('too many')\n"
+            "        return x\n"
+            "model = keras.Sequential([keras.Input((3,)), Heavy(), keras.layers.Dense(1)])\n"
+            "model.compile('sgd', 'mse', run_eagerly=True)\n"
+            "model.fit(np.zeros((500, 3)), np.zeros((500, 1)), batch_size=64)\n"
+        )
+        words = ("--sizes", "16,64", "--budget", "60s", "keras_mlp.py")
+        done = run_preloaded("run", *OPTIONS, *words, folder=tmp_path, preload=KERAS["torch"])
+        assert done.code == 0, done
+        outcomes = {trial.batch_size: trial.outcome for trial in done.record.trials}
+        assert (outcomes[16], outcomes[64]) == ("ok", "out_of_memory")
+        assert done.advice.recommended.batch_size == 16
+
     def test_a_torch_loader(self, tmp_path):
         """The one run here whose processes start and import Keras as a user's do."""
         (tmp_path / "keras_mlp.py").write_text(

@@ -9,6 +9,7 @@ from batchadvisor.probes.loader.batch_sampler import SteeredBatchSampler
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    Sampler,
     SequentialSampler,
     WeightedRandomSampler,
 )
@@ -49,6 +50,17 @@ def begun(loader, cap=None):
     return handle, script
 
 
+class Shared(Sampler):
+    """The part of one of four ranks."""
+
+    def __init__(self, indices, batch_size):
+        self.indices, self.batch_size = indices, batch_size
+
+    def __iter__(self):
+        for start in range(0, len(self.indices), self.batch_size):
+            yield list(self.indices[start : start + self.batch_size][::4])
+
+
 class TestSizes:
     @pytest.mark.parametrize("make", LOADERS.values(), ids=LOADERS.keys())
     def test_asked_sizes_arrive(self, make):
@@ -72,6 +84,33 @@ class TestSizes:
         handle.ask(5)
         seen = torch.cat([next(script)[1] for _ in range(7)]).tolist()
         assert sorted(seen) == sorted(list(range(7)) * 5)
+
+    def test_batches_that_come_but_once(self):
+        """The question how it takes sizes takes none of them away; the data come again."""
+        batches = (list(range(start, start + 4)) for start in range(0, 100, 4))
+        handle, script = begun(DataLoader(list(range(100)), batch_sampler=batches))
+        assert next(script).tolist() == [0, 1, 2, 3]
+        handle.try_size()
+        assert [next(script).tolist()[0] for _ in range(3)] == [4, 8, 12]
+        handle.ask(50)
+        seen = torch.cat([next(script) for _ in range(4)])
+        assert torch.bincount(seen).tolist() == [2] * 100
+        assert handle.info().steered == "approximate"
+        assert handle.sampler_name == "generator"
+
+    def test_a_batch_that_ranks_share(self):
+        """Its sampler names the size of all ranks together, and yields the part of one."""
+        handle, script = begun(DataLoader(list(range(100)), batch_sampler=Shared(range(100), 8)))
+        next(script)
+        handle.try_size()
+        assert (handle.native, handle.batch_size) == (2, 2)
+        assert (handle.info().num_samples, handle.info().source) == (25, None)
+        assert (handle.shared.name, handle.shared.number) == (
+            "Shared's batch_size, which ranks share,",
+            8,
+        )
+        handle.ask(12)
+        assert len(next(script)) == 12
 
     @pytest.mark.parametrize("data", [[], Stream(0)], ids=["list", "stream"])
     def test_without_data_it_ends(self, data):

@@ -1,7 +1,11 @@
 """The script as `__main__`, in a process of its own."""
 
+import os
 import subprocess
 import sys
+
+import pytest
+from batchadvisor.probes.source.thread_variables import THREAD_VARIABLES
 
 ORDER = """
 from batchadvisor.probes.process.orders import WorkOrder
@@ -49,12 +53,28 @@ print(sys.argv[0], sys.modules["__main__"].__dict__ is globals())
 """
 
 
-def said(folder, code):
+def said(folder, code, **variables):
     """What a process prints that has an order and then runs this code."""
-    command = [sys.executable, "-c", ORDER + code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    done = subprocess.run(
+        [sys.executable, "-c", ORDER + code],
+        capture_output=True, text=True, check=False, cwd=folder, env={**os.environ, **variables},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("name", THREAD_VARIABLES)
+def test_threads_that_the_script_asks_for_before_it_imports_torch(tmp_path, name, monkeypatch):
+    for other in THREAD_VARIABLES:
+        monkeypatch.delenv(other, raising=False)
+    (tmp_path / "train.py").write_text(
+        "import os\n"
+        f"before = os.environ['{name}']\n"
+        f"os.environ['{name}'] = '1'\n"
+        "import torch\n"
+        "print(before, torch.get_num_threads())\n"
+    )
+    assert said(tmp_path, RUN, **{name: "2"}).split() == ["2", "1"]
 
 
 def test_a_script_that_leaves_its_folder(tmp_path):

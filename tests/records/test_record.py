@@ -48,6 +48,19 @@ def changed_at(store, place, value):
         part[name] = value
 
 
+def pairs_of(*, ranks=(0, 1), micro_batches=1):
+    pairs = [{"rank": rank, "compute_s": [0.1] * 9, "step_s": [0.2] * 9} for rank in ranks]
+    sizes = [{"batch_size": 8, "micro_batches": micro_batches, "ranks": pairs}]
+    return {"world_size": 2, "launcher": "torchrun", "communication": sizes}
+
+
+def timeline_of(positions, live):
+    timeline = {"positions": positions, "live": live, "num_events": 2}
+    names = ("batch_size", "peak_bytes", "parameter_bytes", "gradient_bytes", "optimizer_bytes")
+    trial = dict.fromkeys((*names, "input_bytes"), 8) | {"timeline": timeline}
+    return {"sizes": [{"batch_size": 8, "why": "recommended", "trial": trial}]}
+
+
 class TestRecord:
     def test_round_trip(self, store):
         record = full_record()
@@ -108,6 +121,10 @@ class TestRecord:
             ("trials.0.step_s", NO_TIME, "trial 0: `step_s` is no interval above 0"),
             ("trials.0.samples_per_s", NO_TIME, "trial 0: `samples_per_s` is no interval"),
             ("trials.0.memory.peak_bytes", 10**19, "memory"),
+            ("distribution", pairs_of(ranks=(0, 0)), "a rank stands twice"),
+            ("distribution", pairs_of(micro_batches=0), "Expected `int` >= 1"),
+            ("explained", timeline_of([], {}), "has no position"),
+            ("explained", timeline_of([0, 1], {"parameters": [8]}), "2 positions"),
         ],
     )
     def test_what_does_not_fit_together_is_no_record(self, store, place, value, reason):
@@ -137,6 +154,11 @@ class TestRecord:
         changed_at(store, place, value)
         with pytest.raises(UsageError, match=f"is not a record: .*{said}.*nothing can have"):
             read_record(store.folder)
+
+    def test_no_steps_and_some_slow_ones(self, store):
+        step = {"num_steps": 0, "num_clean": 0, "num_disturbed": 0, "num_slow": 2, "slow_s": 1.0}
+        changed_at(store, "trials.0.quality", step)
+        assert advise(read_record(store.folder)).recommended is not None
 
     def test_text_that_is_not_utf_8_is_refused(self, store):
         store.save(full_record())

@@ -1,5 +1,6 @@
 """Processes that share the memory of a device, on processes of paper."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -101,3 +102,14 @@ def test_a_larger_size_takes_turns_where_both_fit(trying, monkeypatch, peaks, in
     trying._usual_kept = None
     trying._compared(Paper(), float("inf"), anew=False, size=32)
     assert bool(one_by_one) is not in_turn
+
+
+def test_a_remedy_that_is_not_tried_for_want_of_time_says_how_much_it_takes(trying, monkeypatch):
+    monkeypatch.setattr(Trying, "_comparison_s", 30.0)
+    trying._end_s = time.monotonic() + 22.2
+    (remedy, *_) = candidates(trying._known, ("fused",))
+    tried = trying._one([remedy], num_left=1)
+    assert (tried.outcome, tried.reason) == (
+        "not tried",
+        "too little time was left: 22 s, and a comparison takes about 30 s",
+    )

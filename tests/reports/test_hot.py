@@ -117,6 +117,15 @@ def test_a_step_of_more_and_smaller_batches_has_no_more_samples():
     assert any("x2 the samples" in note for note in table.notes)
 
 
+def test_sizes_that_are_budgets_of_tokens():
+    before, after = (one._replace(axis="tokens") for one in GROWN["from 8 to 16"])
+    (table,) = growth.tables(before, after)
+    assert any(note.endswith(", with x2 the budget of tokens.") for note in table.notes)
+    assert "with the batch" in cells(table, "grows")
+    (table,) = growth.tables(before._replace(axis="samples"), after)
+    assert not any("with x2" in note for note in table.notes)
+
+
 def test_what_shrank_to_nearly_nothing_is_no_zero():
     before, after = ([OperatorTime(name="aten::mm", num_calls=3, self_s=s)] for s in (0.3, 1e-3))
     (table,) = growth.tables(side(64, (), before), side(8, (), after))
@@ -205,7 +214,12 @@ class TestRuns:
         second, _ = self.record((kernel("grows", 1e-6), kernel("stays", 0.003)))
         rows = (size_rows(first, advice), size_rows(second, advice))
         (table,) = growth.of_runs(("old", "new"), rows, (advice, advice))
-        assert f"old, batch size {advice.recommended.batch_size}" in table.title
+        size = advice.recommended.batch_size
+        assert f"old, batch size {size}" in table.title
+        budgets = replace(advice, axis="tokens", size_name="max_tokens")
+        (table,) = growth.of_runs(("old", "new"), rows, (budgets, budgets))
+        assert f"old, max_tokens {size}" in table.title
+        (table,) = growth.of_runs(("old", "new"), rows, (advice, advice))
         assert cells(table, "kernel")[0] == "grows"
         assert cells(table, "change")[0].startswith("-")
 

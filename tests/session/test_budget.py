@@ -78,6 +78,13 @@ def test_a_forecast_is_of_what_is_left(step_s, words):
     assert words in plan_of(msgspec.structs.replace(record, search_s=10.0))
 
 
+def test_one_size_that_was_asked_for_is_compared_with_none():
+    record = record_of(
+        goal=Goal(budget_s=4.0, sizes=(8,)), discovery=discovery_of(native_step_s=1.2)
+    )
+    assert plan_of(record).endswith("1 size fits in the 4.0 s that are left")
+
+
 def test_a_forecast_counts_the_start_of_each_process():
     """The first runs already; each further size costs another start."""
     discovery = discovery_of(native_step_s=0.00001, door="template", setup_s=3.9)

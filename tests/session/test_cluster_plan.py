@@ -126,6 +126,19 @@ class TestRecords:
         text = refused("a100", "--interconnect", "pcie4", "--up-to", "256")
         assert "only a measured Tsync is taken further" in text
 
+    def test_of_a_link_the_reason_that_tsync_is_unknown_stays(self, folder):
+        """Beside ranks that were measured, whose sharing of a host is taken."""
+        one = type_record("a100")
+        discovery = msgspec.structs.replace(one.discovery, num_parameters=None)
+        write(folder / "a100", msgspec.structs.replace(one, discovery=discovery))
+        write(folder / "ranks", job_record("a100", 64, 0.022, 0.010, alone_s=0.020))
+        words = ("a100", "ranks", "--count", "a100=2", "--interconnect", "pcie4")
+        answer = plan(*words)
+        assert answer.link.busy_factor == pytest.approx(1.1, rel=0.03)
+        assert answer.link.unavailable == {"sync_s": "the number of parameters is not known"}
+        assert answer.options[0].unavailable["sync_s"] == "the number of parameters is not known"
+        assert "Tsync is" not in run(*words).output
+
 
 class TestOutput:
     WORDS = (

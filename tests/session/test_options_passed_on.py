@@ -131,6 +131,11 @@ def test_words_of_a_place_that_was_found_are_none_of_the_typed():
             "Type: batchadvisor run --template --set C={batch_size} a.py",
             "batchadvisor run --template --set C={batch_size} a.py. It was not tried.",
         ),
+        (
+            "--budget 9s --device cpu a.py",
+            "Type batchadvisor run --set 'B C={batch_size}' --device gpu a.py in a.py's folder.",
+            "9s --set 'B C={batch_size}' --device gpu a.py in a.py's folder. It was not tried.",
+        ),
     ],
 )
 def test_what_a_proposed_command_keeps(typed, remedy, said):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....records import Advice, RunRecord, Scaling, Spread
+from ....records import Advice, RunRecord, Scaling, SizeAxis, Spread
 from ....units import format_seconds
 from ...report import Row
 from ...words.wording import beside_value, measured, measured_seconds
@@ -27,10 +27,10 @@ def distribution_rows(record: RunRecord, advice: Advice) -> list[tuple[str, str]
     if scaling is None:
         reason = job.unavailable.get("communication", "no paired steps were made")
         return [*rows, ("Tcomp, Tsync", f"unavailable: {reason}")]
-    return rows + _costs(scaling)
+    return rows + _costs(scaling, advice.axis)
 
 
-def _costs(scaling: Scaling) -> list[tuple[str, str]]:
+def _costs(scaling: Scaling, axis: SizeAxis) -> list[tuple[str, str]]:
     rows = [
         ("Tcomp", f"{_ms(scaling.compute_s)} a step at batch {scaling.batch_size}, all ranks busy"),
         *(
@@ -54,7 +54,7 @@ def _costs(scaling: Scaling) -> list[tuple[str, str]]:
         rows.append(
             (
                 "break-even",
-                f"from about {scaling.break_even_batch} samples a rank{between}, estimate",
+                f"from about {scaling.break_even_batch} {axis} a rank{between}, estimate",
             )
         )
     else:

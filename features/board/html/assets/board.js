@@ -253,7 +253,9 @@
         buttons();
       }
       if (!entries.length) {
-        view.replaceChildren(element("p", "wait", "No run and no trace is in the log directory yet."));
+        chosen = null;  // what comes again is shown again
+        asking += 1;  // a page on its way is of an entry that has gone
+        view.replaceChildren(element("p", "wait", "No run and no trace is in the log directory."));
       } else if (chosen === null || !chosen.every(byKey)) {
         var kept = chosen === null && before.chosen.length > 0 && before.chosen.every(byKey);
         if (!kept) before.top = 0;
