@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from pathlib import Path
 from typing import TypeGuard
@@ -48,6 +49,8 @@ LOG_TAIL_BYTES = 20_000
 REPORT_IT = "This is a bug in batchadvisor; please report it with the traceback."
 MANY_STEPS = 20
 """A loop that fetches is found in fewer optimizer steps, several on a batch among them."""
+_EXCEPTION = re.compile(r"[\w.]*(Error|Exception)\b")
+"""The last line of a traceback."""
 _LAUNCHERS_OWN = (
     "RANK",
     "LOCAL_RANK",
@@ -327,11 +330,12 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
         what, remedy = no_batches(message.empty)
         return RunError(f"{script} makes no step: {what}.", remedy)
     if message.num_steps == 0:
+        said = _last_line(log)
         return RunError(
             f"{script} never trains: it ended after {plural(message.num_loaders, 'DataLoader')}, "
             f"{plural(message.num_fetches, 'batch', 'batches')} fetched with gradients enabled and "
-            f"no optimizer step. {_last_words(log)}".strip(),
-            "Point batchadvisor at the script that trains.",
+            f"no optimizer step. {f'Its last words: {said}.' if said else ''}".strip(),
+            _after_an_exception(said, log) or "Point batchadvisor at the script that trains.",
         )
     if 0 < message.num_fetches < message.num_steps >= MANY_STEPS:
         fetched = plural(message.num_fetches, "batch", "batches")
@@ -354,9 +358,12 @@ def _is_no_module(message: Raised, name: str) -> bool:
     )
 
 
-def _last_words(log: Path) -> str:
-    said = _last_line(log)
-    return f"Its last words: {said}." if said else ""
+def _after_an_exception(said: str, log: Path) -> str:
+    """What to do about one that the script caught, printed last and ended well; empty if none."""
+    if _EXCEPTION.match(said) is None:
+        return ""
+    helps = next_step(said)
+    return f"{helps} Its output is in {log}." if helps else _if_it_fails_alone(log)
 
 
 def _last_line(log: Path) -> str:

@@ -216,6 +216,23 @@ def test_the_last_words_of_a_script_that_gives_up(code, says, tmp_path):
     assert ("Install opencv-python-headless" in whole) is (code == 1)
 
 
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        ("urllib.error.URLError: <urlopen error [Errno -2] Name or service", "needs the network"),
+        ("ValueError: too few pictures", ALONE),
+    ],
+)
+def test_a_script_that_logs_its_own_exception_and_ends_well(last, words, tmp_path):
+    """It is the script that trains, and it says itself why it did not."""
+    log = tmp_path / "script.log"
+    log.write_text(f'Traceback (most recent call last):\n  File "a.py"\n{last}\n')
+    whole = said(ended(0, num_loaders=0), log)
+    assert f"Its last words: {last}." in whole
+    assert words in whole
+    assert "Point batchadvisor" not in whole
+
+
 class TestGpu:
     @pytest.mark.parametrize(
         "text",
