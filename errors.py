@@ -21,13 +21,15 @@ class BatchAdvisorError(Exception):
     """An error with a remedy.
 
     Args:
-        what: what happened and why, one line.
+        what: what happened and why, one line; what it quotes last may bring a full stop.
         remedy: what to do about it, one line.
     """
 
     exit_code = 1
 
     def __init__(self, what: str, remedy: str = "") -> None:
+        if what.endswith("..") and not what.endswith("..."):
+            what = what[:-1]
         super().__init__(what)
         self.what = what
         self.remedy = remedy

@@ -206,6 +206,12 @@ def test_what_helps_is_said(kind, text, words):
     assert whole.endswith(f"Its output is in {LOG}.")
 
 
+def test_an_exception_that_ends_in_a_full_stop_of_its_own():
+    whole = said(raised("TypeError", "Torch not compiled with CUDA enabled."))
+    assert "raised TypeError: Torch not compiled with CUDA enabled. The script asks" in whole
+    assert "raised TypeError: give up... If the" in said(raised("TypeError", "give up.."))
+
+
 @pytest.mark.parametrize(("code", "says"), [(1, "exit code 1"), (0, "never trains")])
 def test_the_last_words_of_a_script_that_gives_up(code, says, tmp_path):
     log = tmp_path / "script.log"
