@@ -206,9 +206,11 @@ def test_what_helps_is_said(kind, text, words):
     assert whole.endswith(f"Its output is in {LOG}.")
 
 
-def test_an_exception_that_ends_in_a_full_stop_of_its_own():
+def test_an_exception_that_ends_in_a_full_stop_or_a_colon_of_its_own():
     whole = said(raised("TypeError", "Torch not compiled with CUDA enabled."))
     assert "raised TypeError: Torch not compiled with CUDA enabled. The script asks" in whole
+    whole = said(raised("RuntimeError", "Error downloading a.gz:\nTried here, got:\nnothing"))
+    assert "raised RuntimeError: Error downloading a.gz. The script needs the network" in whole
     assert "raised TypeError: give up... If the" in said(raised("TypeError", "give up.."))
 
 
