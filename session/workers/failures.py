@@ -62,12 +62,18 @@ _LAUNCHERS_OWN = (
 
 
 def error_of(
-    gone: WorkerGone, options: RunOptions, log: Path, batch_cap: int | None
+    gone: WorkerGone,
+    options: RunOptions,
+    log: Path,
+    batch_cap: int | None,
+    *,
+    again: bool = False,
 ) -> BatchAdvisorError:
     """The error for a worker that was over before its training loop was found.
 
     Args:
         batch_cap: the size that the batches were cut to.
+        again: an earlier process of the run came to the loop.
     """
     script, message = options.script, gone.message
     if isinstance(message, CannotSteer):
@@ -94,6 +100,10 @@ def error_of(
     known = known_failure(gone.detail, batch_cap, shape)
     if known is not None:
         return RunError(f"{known.what} ({gone.detail}).", known.remedy)
+    if again and isinstance(message, (Raised, Ended)) and not message.num_steps:
+        own = isinstance(message, Raised) and message.kind == "batchadvisor"
+        if not own:
+            return _not_again(gone, message, options, log)
     if isinstance(message, Raised):
         if options.module and _is_no_module(message, script):
             return UsageError(
@@ -137,6 +147,22 @@ def error_of(
         f"{script}: {gone.detail}, before the training loop was reached.",
         f"See its output in {log}.",
     )
+
+
+def _not_again(
+    gone: WorkerGone, message: Raised | Ended, options: RunOptions, log: Path
+) -> BatchAdvisorError:
+    """A script that trained when it was started first, and not the next time."""
+    what = f"{options.script} trained when it was started first, and not when it was started again"
+    helps = next_step(gone.detail) or (
+        "What its first start left may stop it, such as a folder: let it go on where that is there."
+    )
+    remedy = f"{helps} What was measured stands. Its output is in {log}."
+    if isinstance(message, Raised):
+        return ScriptError(f"{what}: it raised {gone.detail}.", remedy, message.traceback)
+    said = _last_line(log)
+    last = f"; its last words: {said}" if said else ""
+    return RunError(f"{what}: it ended with exit code {message.exit_code}{last}.", remedy)
 
 
 def fed_by_no_loader(gone: WorkerGone, options: RunOptions) -> bool:

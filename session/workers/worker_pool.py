@@ -373,7 +373,9 @@ class WorkerPool:
             BatchAdvisorError: always.
         """
         log = self._writer.store.log_path
-        error = error_of(gone, self._options, log, batch_cap)
+        found = self._writer.record.discovery
+        again = found is not None and found.traits.steers_loader
+        error = error_of(gone, self._options, log, batch_cap, again=again)
         if isinstance(error, SizeInScriptError):
             if not self._by_ranks:
                 raise error  # the run goes on through it

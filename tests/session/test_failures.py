@@ -241,6 +241,25 @@ def test_a_script_that_logs_its_own_exception_and_ends_well(last, words, tmp_pat
     assert "Point batchadvisor" not in whole
 
 
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (ended(0, num_loaders=0), "it ended with exit code 0; its last words: Folder exists"),
+        (ended(1, num_loaders=0), "it ended with exit code 1; its last words: Folder exists"),
+        (raised("EOFError", "EOF when reading a line"), "it raised EOFError: EOF when reading"),
+        (raised("FileExistsError", "[Errno 17] File exists: 'log'"), "it raised FileExistsError"),
+    ],
+)
+def test_a_script_that_its_own_first_start_stops(message, words, tmp_path):
+    """It made a folder, and halts or asks where that is there; it has trained all the same."""
+    log = tmp_path / "script.log"
+    log.write_text("Folder exists. Program halted.\n")
+    found = error_of(over(message), RunOptions(script="a.py"), log, None, again=True)
+    assert f"and not when it was started again: {words}" in str(found)
+    assert "What was measured stands." in str(found)
+    assert "never trains" not in str(found)
+
+
 class TestGpu:
     @pytest.mark.parametrize(
         "text",
