@@ -155,7 +155,8 @@ def _not_again(
     """A script that trained when it was started first, and not the next time."""
     what = f"{options.script} trained when it was started first, and not when it was started again"
     helps = next_step(gone.detail) or (
-        "What its first start left may stop it, such as a folder: let the script go on where it exists."
+        "What its first start left may stop it, such as a folder: let the script go on where that "
+        "exists."
     )
     remedy = f"{helps} What was measured stands. Its output is in {log}."
     if isinstance(message, Raised):

@@ -206,6 +206,12 @@ def test_what_helps_is_said(kind, text, words):
     assert whole.endswith(f"Its output is in {LOG}.")
 
 
+def test_an_exception_of_a_data_worker_is_named_once():
+    inside = 'Traceback (most recent call last):\n  File "a.py", line 3\nValueError: no boxes'
+    whole = said(raised("ValueError", f"Caught ValueError in DataLoader worker 0.\n{inside}"))
+    assert "a.py raised ValueError: no boxes. If the script" in whole
+
+
 def test_an_exception_that_ends_in_a_full_stop_or_a_colon_of_its_own():
     whole = said(raised("TypeError", "Torch not compiled with CUDA enabled."))
     assert "raised TypeError: Torch not compiled with CUDA enabled. The script asks" in whole
