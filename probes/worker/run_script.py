@@ -54,6 +54,7 @@ def steer(
     from ..process.faults import refusal_in
     from . import guest
     from .file_effects import FileWatch
+    from .made_folders import may_be_made_again
     from .patches import install
     from .supervisor_line import wait_for_the_end
     from .trial_runner import TrialRunner
@@ -75,6 +76,7 @@ def steer(
         keras.install()
     door.watch.settings = files.settings
     files.install()
+    may_be_made_again(order.made)
     guest.begin(order)
 
     def by_keras() -> bool:

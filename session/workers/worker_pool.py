@@ -321,6 +321,11 @@ class WorkerPool:
             "large_fake": self._large_fake,
             "only_fakes": self._only_fakes,
             "ends_epochs": self.restarts.ends_epochs,
+            "made": tuple(
+                file.path
+                for file in self._writer.record.files
+                if file.action == "mkdir" and not file.listed
+            ),
         }
         return msgspec.structs.replace(order, **{**told, **self._order_changes(), **changes})
 
