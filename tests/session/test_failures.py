@@ -193,6 +193,7 @@ def test_what_is_said_of_an_estimate(message, words):
         ("AssertionError", "Torch not compiled with CUDA enabled", "torch sees none here"),
         ("OSError", "We couldn't connect to 'https://huggingface.co' to load", "needs the network"),
         ("URLError", "<urlopen error [Errno -3] Temporary failure in name", "needs the network"),
+        ("FileExistsError", "[Errno 17] File exists: 'logs/a'", "Move logs/a away"),
         ("OSError", "[Errno 25] Inappropriate ioctl for device", "asks its terminal"),
         ("ValueError", NO_SAMPLES, "dataset is empty"),
     ],
