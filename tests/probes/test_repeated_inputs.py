@@ -42,6 +42,24 @@ def with_a_loss_module():
     nn.NLLLoss()(nn.LogSoftmax(dim=1)(nn.Linear(4, 4)(ROWS)), torch.zeros(12, dtype=torch.int64))
 
 
+def style_transfer(*, frozen):
+    """The picture is trained, and the network that looks at it is not."""
+    target, content = torch.rand(1, 4, requires_grad=True), torch.rand(1, 4)
+    look = nn.Linear(4, 4).requires_grad_(not frozen)
+    optimizer = torch.optim.SGD([target], lr=0.1)
+
+    def step():
+        (look(target) - look(content)).square().sum().backward()
+        optimizer.step()
+
+    return step
+
+
+def adversarial():
+    """Gradients of a new batch are asked for."""
+    nn.Linear(4, 4)(torch.rand(12, 4, requires_grad=True))
+
+
 def episodes(*lengths, shape=(1, 4)):
     """Steps that enter samples one by one, so many for each."""
     left = iter(lengths)
@@ -65,6 +83,9 @@ def episodes(*lengths, shape=(1, 4)):
         (lambda: nn.Linear(4, 4)(ROWS[torch.randperm(12)]), ""),
         (filled_again, ""),
         (lambda: None, ""),
+        (style_transfer(frozen=False), "the same sample, so that one batch is all there is"),
+        (style_transfer(frozen=True), "the same sample, so that one batch is all there is"),
+        (adversarial, ""),
         # Episodes.
         (episodes(9, 12, 31), "item by item (12 to 31 forward passes of one sample for a step)"),
         (episodes(9, 12, 31, shape=(4,)), "so that its length is the batch"),
