@@ -11,6 +11,8 @@ Raised anywhere, caught once, in `cli.main`.
 
 from __future__ import annotations
 
+import re
+
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it (128 + SIGINT)."""
 INTERRUPTED_BY = (INTERRUPTED, 143, 129)
@@ -21,13 +23,15 @@ class BatchAdvisorError(Exception):
     """An error with a remedy.
 
     Args:
-        what: what happened and why, one line.
+        what: what happened and why, one line; what it quotes last may bring a full stop or
+            a colon.
         remedy: what to do about it, one line.
     """
 
     exit_code = 1
 
     def __init__(self, what: str, remedy: str = "") -> None:
+        what = re.sub(r"(?<!\.)\.\.$|:\.$", ".", what)
         super().__init__(what)
         self.what = what
         self.remedy = remedy

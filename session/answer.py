@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ..advisor.advise import advise
+from ..advisor.search.next_trial import expected
 from ..probes.distributed.ranks import MPIRUN, SELF_STARTED, SRUN
 from ..records import Advice, DeviceInfo, Discovery, FileTouched, Goal, GoalKind, RunRecord
 from .features import json_of_features, remedies_offered, with_features
@@ -110,7 +112,9 @@ def next_command(record: RunRecord, advice: Advice, folder: Path) -> str:
         return _resume_command(record, folder)
     if _wants_time(record, advice) and not live:
         longer_s = max(Goal().budget_s, LONGER_BUDGET * record.goal.budget_s)
-        return _resume_command(record, folder, budget_s=longer_s)
+        # Steps may be so long that even this has no time for a second size.
+        longer_s = max(longer_s, expected(record).enough_s or 0.0)
+        return _resume_command(record, folder, budget_s=math.ceil(longer_s))
     if (folder / TRACES).exists():
         return f"batchadvisor view {shlex.quote(str(folder))}"
     other: GoalKind = "memory" if advice.goal.kind != "memory" else "knee"

@@ -65,6 +65,10 @@ from .workers.size_in_script import SizeInScriptError
 from .workers.template_workers import only_as_written, place_before, runs_only_as_written
 
 
+class NoTimeLeftError(RunError):
+    """The script was to be started once for each size, and the budget has no time for it."""
+
+
 class RunResult(msgspec.Struct, frozen=True):
     """The result of a run.
 
@@ -251,10 +255,10 @@ class Run:
         """Begins again, for a script that takes no size but its own from its loader.
 
         Raises:
-            RunError: there is no time for it.
+            NoTimeLeftError: there is no time for it.
         """
         if not self._may_start_again:
-            raise RunError(
+            raise NoTimeLeftError(
                 known.what,
                 f"{known.place.text} sets the size, and there was no time left to start the script "
                 "once for each: continue with --resume and a larger --budget.",
@@ -268,7 +272,8 @@ class Run:
             self._start_through(known.place, known.said, until_s=until_s)
         except TimeOver as over:
             what = "the time was over before the script came to its training loop again."
-            raise RunError(what, "Continue with --resume and a larger --budget.") from over
+            remedy = "Continue with --resume and a larger --budget."
+            raise NoTimeLeftError(what, remedy) from over
         self._display.note(plan_of(self.writer.record))
 
     def _back_to_the_loader(self, failure: BatchAdvisorError | None) -> BatchAdvisorError | None:
@@ -290,6 +295,7 @@ class Run:
         """Tries size after size until the advisor has enough."""
         writer = self.writer
         error: BatchAdvisorError | None = None
+        is_spent = False
         try:
             writer.change(state="running")
             if self._needs_start:
@@ -314,6 +320,7 @@ class Run:
             self.workers.end()
             return self._result()
         except BatchAdvisorError as failure:
+            is_spent = isinstance(failure, NoTimeLeftError)
             error = self._back_to_the_loader(failure)
         except Exception as fault:  # noqa: BLE001  ours; what was measured is kept
             error = self._back_to_the_loader(tool_failed(fault))
@@ -321,7 +328,8 @@ class Run:
         error = error or runs_only_as_written(writer.record, self._options)
         if error is not None:
             with contextlib.suppress(RunError):  # a full disk is said once
-                writer.change(state="failed", stop_reason=error.what.rstrip("."))
+                why = BUDGET_SPENT if is_spent else error.what.rstrip(".")
+                writer.change(state="failed", stop_reason=why)
             if not Measurements.of(writer.record).ran:
                 raise error
         return self._result(error)

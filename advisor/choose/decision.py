@@ -146,6 +146,8 @@ def _of_the_goal(measurements: Measurements) -> int | None:
         confirmed = set()  # its size was measured once
     proposed = finalists(measurements)
     usable = measurements.usable_sizes
+    if measurements.goal.kind != "memory":  # one that ran, and was not timed, is no answer
+        usable = usable.intersection(measurements.best_timed)
     for size in proposed:
         if size in usable and (size in confirmed or not confirmed):
             return size

@@ -74,6 +74,7 @@ _PACKAGES = {
     "scikit-image", "sklearn": "scikit-learn", "yaml": "pyyaml",
 }  # fmt: skip
 """Modules whose package goes by another name."""
+_THERE = re.compile(r"FileExistsError: \[Errno 17\] File exists: '([^']+)'")
 _MODULE = re.compile(r"No module named '([^']+)'")
 _FILE = re.compile(r"No such file or directory: '([^']+)'")
 _NO_GPU = (
@@ -122,6 +123,12 @@ def next_step(text: str) -> str:
     if file is not None:
         relative = "" if file[1].startswith("/") else ", which counts from the working folder"
         return f"Make the file, or give the script another path{relative}."
+    there = _THERE.search(text)
+    if there is not None:
+        return (
+            f"Move {there[1]} away, or give the script another path: an earlier start of it, also "
+            "by batchadvisor, may have made that."
+        )
     if _NO_SAMPLES in lower:
         return f"The dataset is empty. {EMPTY_DATASET}"
     if any(part in lower for part in _NO_GPU):

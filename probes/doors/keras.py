@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -33,11 +33,14 @@ from ...records import (
 )
 from ..devices.device_probe import DeviceProbe
 from ..process.orders import WorkOrder
-from ..source.call_site import user_call_site
+from ..source.call_site import is_own, is_users, user_call_site
 from .keras_data import NotSizedError, fit_data
 from .keras_fit import FitCall, FitRun
 from .protocols import Aside, BatchSubstitute, Evaluation, FoundLoop, StepListener
 from .script_watch import ScriptWatch
+
+_ON_THE_WAY = ("importlib", "keras", "tensorflow")
+"""Packages whose code runs between a script's import of Keras and Keras itself."""
 
 
 class KerasDoor:
@@ -49,7 +52,8 @@ class KerasDoor:
         started_s: `time.monotonic()` at the start of the process.
 
     Attributes:
-        imported, fitted: whether either happened.
+        imported: whether the script itself did, and no library for reasons of its own.
+        fitted: whether the script called `fit`.
     """
 
     _listener: StepListener
@@ -105,7 +109,7 @@ class KerasDoor:
     # inside ----------------------------------------------------------------------------------
 
     def _patch(self, keras: ModuleType) -> None:
-        self.imported = True
+        self.imported = _is_the_scripts_import()
         native = getattr(getattr(keras, "Model", None), "fit", None)
         if native is None:
             return  # not Keras as we know it; it is left alone
@@ -196,6 +200,20 @@ class KerasDoor:
             setup_s=time.monotonic() - self._started_s,
             native_step_s=step_s,
         )
+
+
+def _is_the_scripts_import() -> bool:
+    """Whether the user's code imports Keras at this moment, itself or with TensorFlow.
+
+    TensorBoard and others bring it along for scripts that have nothing to do with it.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        if package not in _ON_THE_WAY and not is_own(frame.f_code.co_filename):
+            return False
+        frame = frame.f_back
+    return frame is not None
 
 
 class _KerasFinder:

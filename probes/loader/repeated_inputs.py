@@ -22,8 +22,9 @@ class RepeatedInputs:
 
     What a loss is given, and other modules without parameters that train, is made anew each time.
     The tensors are held meanwhile, so that memory that is used again is not taken for the same. A
-    tensor that was written into since counts as another; one that is made anew in each step with
-    the same values, such as a first hidden state of zeros, does not.
+    tensor that was written into since counts as another, but for one that is trained itself, such
+    as the picture of a style transfer; one that is made anew in each step with the same values,
+    such as a first hidden state of zeros, does not.
 
     Samples that enter one by one, in another number each time, until a step is made of all of them
     are an episode, or a sequence: their number is not chosen but found.
@@ -77,6 +78,8 @@ class RepeatedInputs:
                 else f" ({samples:,} nodes, {edges:,} edges)"
             )
             return f"every step trains on the same graph{size}, so that one batch is the graph"
+        if samples == 1:
+            return "every step trains on the same sample, so that one batch is all there is"
         return (
             f"every step trains on the same {samples:,} samples, so that one batch is all of them"
         )
@@ -99,15 +102,18 @@ class RepeatedInputs:
 
     def _enter(self, module: Any, inputs: Any) -> None:
         self._depth += 1
-        if self._told_at or not torch.is_grad_enabled() or not _trains(module):
+        if self._told_at or not torch.is_grad_enabled():
             return
-        for _, leaf in islice(paths(inputs, (), _DEPTH), MAX_LEAVES):
+        leaves = [leaf for _, leaf in islice(paths(inputs, (), _DEPTH), MAX_LEAVES)]
+        if not _trains(module) and not any(map(_is_trained, leaves)):
+            return
+        for leaf in leaves:
             if isinstance(leaf, torch.Tensor) and leaf.dim() and not leaf.is_inference():
                 if not self._told_at:
                     self._passes += 1
                     self._singles += leaf.dim() == 1 or len(leaf) == 1
                 self._told_at = self._depth
-                self._now.append((leaf, leaf._version))
+                self._now.append((leaf, _version(leaf)))
 
     def _leave(self, _module: Any, _inputs: Any, _output: Any) -> None:
         if self._told_at == self._depth:
@@ -119,10 +125,20 @@ def _trains(module: torch.nn.Module) -> bool:
     return any(parameter.requires_grad for parameter in module.parameters())
 
 
+def _is_trained(leaf: Any) -> bool:
+    """Whether an input is what gradients are for: nothing that was computed or loaded."""
+    return isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.requires_grad
+
+
+def _version(leaf: torch.Tensor) -> int:
+    """How often it was written into; one that is trained is in each step."""
+    return 0 if _is_trained(leaf) else leaf._version
+
+
 def _are_same(before: list[tuple[torch.Tensor, int]], now: list[tuple[torch.Tensor, int]]) -> bool:
     return len(before) == len(now) and all(
         one.shape == other.shape
-        and one._version == version
+        and _version(one) == version
         and (_holds_the_same(one, other) if _place(one) != _place(other) else version == later)
         for (one, version), (other, later) in zip(before, now, strict=True)
     )

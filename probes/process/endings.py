@@ -83,7 +83,8 @@ def over(message: Raised | Ended | CannotSteer, printed: str = "") -> WorkerGone
         outcome: Outcome = "out_of_memory" if message.out_of_memory else "exception"
         said = headline(message.text, refused=message.out_of_memory) or asserted(message)
         kind = OWN_FAULT if message.kind == "batchadvisor" else message.kind
-        text = f"{kind}: {said}" if said else kind
+        named = said.startswith(f"{kind}: ")  # a data worker's, which the message quotes whole
+        text = said if named else f"{kind}: {said}" if said else kind
         return WorkerGone(outcome, text, message)
     if isinstance(message, Ended):
         what = (

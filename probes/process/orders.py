@@ -66,6 +66,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
         ends_epochs: loaders end their epochs where the script expects it.
         large_fake: parameters of a large model are fake, and so is all that is done with them.
         replacements: numbers that the user's source is compiled with; the files stay as they are.
+        made: folders that the script made in an earlier process of the run.
         guest: a module that joins the script.
         ahead: only a preparation: import what every worker imports, say so, and await the order
             that counts.
@@ -98,6 +99,7 @@ class WorkOrder(Message, frozen=True, kw_only=True):
     only_fakes: bool = False
     ends_epochs: bool = False
     replacements: tuple[Replacement, ...] = ()
+    made: tuple[str, ...] = ()
     guest: Guest | None = None
     ahead: bool = False
 

@@ -20,6 +20,8 @@ MAX_TOUCHED = 200
 _TORCH_CACHE = f"{os.sep}torchinductor_"
 """torch makes this folder below the temporary one when it is first imported, by whatever script."""
 _WATCHED = frozenset({"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"})
+_HAS_TO_BE = {"mkdir": False, "remove": True}
+"""Whether what an action changes has to be there before it."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
 
 
@@ -103,6 +105,8 @@ class FileWatch:
             except OSError:
                 return
         full = os.path.abspath(name)  # noqa: PTH100  no link is followed
+        if action in _HAS_TO_BE and os.path.lexists(full) is not _HAS_TO_BE[action]:
+            return  # it is about to fail, as in makedirs(exist_ok=True) and unlink(missing_ok=True)
         if (
             full.startswith(self._ignore)
             or full.endswith((".pyc", "__pycache__"))

@@ -74,7 +74,14 @@ def import_ahead() -> None:
     from ..devices import torch_devices  # noqa: F401
     from ..distributed import spawned, started_programs  # noqa: F401
     from ..doors import loader_or_keras  # noqa: F401
-    from . import file_effects, patches, supervisor_line, trial_runner, versions  # noqa: F401
+    from . import (  # noqa: F401
+        file_effects,
+        made_folders,
+        patches,
+        supervisor_line,
+        trial_runner,
+        versions,
+    )
 
     with contextlib.suppress(ImportError):
         importlib.import_module("sympy")

@@ -55,6 +55,7 @@ def steer(
     from ..process.faults import refusal_in
     from . import guest
     from .file_effects import FileWatch
+    from .made_folders import may_be_made_again
     from .patches import install
     from .supervisor_line import wait_for_the_end
     from .trial_runner import TrialRunner
@@ -76,7 +77,11 @@ def steer(
         keras.install()
     door.watch.settings = files.settings
     files.install()
+    may_be_made_again(order.made)
     guest.begin(order)
+
+    def by_keras() -> bool:
+        return keras is not None and keras.imported
 
     message: Raised | Ended | CannotSteer
     try:
@@ -89,17 +94,27 @@ def steer(
         refusal = refusal_in(error) if code else None  # caught, and given up
         if refusal is not None:
             lift_process_memory_limit()
-        message = _ended(code, door.watch) if refusal is None else _raised(refusal, door.watch)
+        message = (
+            _ended(code, door.watch)
+            if refusal is None
+            else _raised(refusal, door.watch, by_keras=by_keras())
+        )
     except BaseException as error:  # noqa: BLE001
         lift_process_memory_limit()
         starved = not has_room and _is_foreign(error, order)
-        message = _raised(error, door.watch, starved=starved, large_fake=order.large_fake)
+        message = _raised(
+            error,
+            door.watch,
+            starved=starved,
+            large_fake=order.large_fake,
+            by_keras=by_keras(),
+        )
         if message.out_of_memory:
             from .record_task import dump_at_refusal
 
             dump_at_refusal(order.run_folder, order.worker)
     if is_idle(message) and not may_go_on:
-        message = _without_fit() if keras is not None and keras.imported else message
+        message = _without_fit() if by_keras() else message
         message = _without_ranks() if no_ranks() else message
     _say(channel, message, files.take())
     if may_go_on and is_idle(message) and channel.receive_line() is not None:
@@ -246,6 +261,7 @@ def _raised(
     *,
     starved: bool = False,
     large_fake: bool = False,
+    by_keras: bool = False,
 ) -> Raised:
     """The script's exception, as its last words.
 
@@ -253,6 +269,7 @@ def _raised(
         starved: a library raised it, and there was no memory from the start: refusals take any
             shape there, such as an import that finds no source text.
         large_fake: see `WorkOrder`.
+        by_keras: the script imported Keras, which may feed itself.
     """
     from ..process.faults import (
         largest_tensor,
@@ -291,7 +308,7 @@ def _raised(
         is_altered=watch.gave_batches or (large_fake and _has_fake_parameters()),
         largest_tensor=() if refused else largest_tensor(error),
         aside="" if watch.aside is None else watch.aside.called(),
-        without_loader=not watch.num_loaders and "keras" not in sys.modules,
+        without_loader=not watch.num_loaders and not by_keras,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from pathlib import Path
 from typing import TypeGuard
@@ -48,6 +49,8 @@ LOG_TAIL_BYTES = 20_000
 REPORT_IT = "This is a bug in batchadvisor; please report it with the traceback."
 MANY_STEPS = 20
 """A loop that fetches is found in fewer optimizer steps, several on a batch among them."""
+_EXCEPTION = re.compile(r"[\w.]*(Error|Exception)\b")
+"""The last line of a traceback."""
 _LAUNCHERS_OWN = (
     "RANK",
     "LOCAL_RANK",
@@ -59,12 +62,18 @@ _LAUNCHERS_OWN = (
 
 
 def error_of(
-    gone: WorkerGone, options: RunOptions, log: Path, batch_cap: int | None
+    gone: WorkerGone,
+    options: RunOptions,
+    log: Path,
+    batch_cap: int | None,
+    *,
+    again: bool = False,
 ) -> BatchAdvisorError:
     """The error for a worker that was over before its training loop was found.
 
     Args:
         batch_cap: the size that the batches were cut to.
+        again: an earlier process of the run came to the loop.
     """
     script, message = options.script, gone.message
     if isinstance(message, CannotSteer):
@@ -91,6 +100,10 @@ def error_of(
     known = known_failure(gone.detail, batch_cap, shape)
     if known is not None:
         return RunError(f"{known.what} ({gone.detail}).", known.remedy)
+    if again and isinstance(message, (Raised, Ended)) and not message.num_steps:
+        own = isinstance(message, Raised) and message.kind == "batchadvisor"
+        if not own:
+            return _not_again(gone, message, options, log)
     if isinstance(message, Raised):
         if options.module and _is_no_module(message, script):
             return UsageError(
@@ -98,7 +111,7 @@ def error_of(
                 "Check the name and the working folder, as for python -m.",
             )
         if options.live is not None:
-            return ScriptError(_raised(script, gone), "Fix it.", message.traceback)
+            return ScriptError(f"{script} raised {gone.detail}.", "Fix it.", message.traceback)
         if message.kind == "batchadvisor":
             return ScriptError(
                 f"{OWN_FAULT} inside {script}: {message.text}.",
@@ -122,7 +135,7 @@ def error_of(
             )
             way = "Start" if options.verb == "run" else "Ranks are not estimated; on GPUs, start"
             remedy = f"It expects to be a rank of a job. {way} it as one: {start}"
-        return ScriptError(_raised(script, gone), remedy, message.traceback)
+        return ScriptError(f"{script} raised {gone.detail}.", remedy, message.traceback)
     if isinstance(message, Ended):
         return _ended(message, options, log)
     if gone.outcome == "hung":
@@ -134,6 +147,23 @@ def error_of(
         f"{script}: {gone.detail}, before the training loop was reached.",
         f"See its output in {log}.",
     )
+
+
+def _not_again(
+    gone: WorkerGone, message: Raised | Ended, options: RunOptions, log: Path
+) -> BatchAdvisorError:
+    """A script that trained when it was started first, and not the next time."""
+    what = f"{options.script} trained when it was started first, and not when it was started again"
+    helps = next_step(gone.detail) or (
+        "What its first start left may stop it, such as a folder: let the script go on where that "
+        "exists."
+    )
+    remedy = f"{helps} What was measured stands. Its output is in {log}."
+    if isinstance(message, Raised):
+        return ScriptError(f"{what}: it raised {gone.detail}.", remedy, message.traceback)
+    said = _last_line(log)
+    last = f"; its last words: {said}" if said else ""
+    return RunError(f"{what}: it ended with exit code {message.exit_code}{last}.", remedy)
 
 
 def fed_by_no_loader(gone: WorkerGone, options: RunOptions) -> bool:
@@ -149,11 +179,6 @@ def refusal_before_the_loop(gone: WorkerGone, batch_cap: int | None) -> KnownFai
         return None
     aside = gone.message.aside if isinstance(gone.message, Raised) else ""
     return known_refusal(gone.detail, aside, batch_size=batch_cap, device_bytes=host.total_bytes())
-
-
-def _raised(script: str, gone: WorkerGone) -> str:
-    """What the script raised, with one full stop; many messages bring their own."""
-    return f"{script} raised {gone.detail.removesuffix('.')}."
 
 
 def _asks_for_input(message: Raised) -> bool:
@@ -332,11 +357,12 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
         what, remedy = no_batches(message.empty)
         return RunError(f"{script} makes no step: {what}.", remedy)
     if message.num_steps == 0:
+        said = _last_line(log)
         return RunError(
             f"{script} never trains: it ended after {plural(message.num_loaders, 'DataLoader')}, "
             f"{plural(message.num_fetches, 'batch', 'batches')} fetched with gradients enabled and "
-            f"no optimizer step. {_last_words(log)}".strip(),
-            "Point batchadvisor at the script that trains.",
+            f"no optimizer step. {f'Its last words: {said}.' if said else ''}".strip(),
+            _after_an_exception(said, log) or "Point batchadvisor at the script that trains.",
         )
     if 0 < message.num_fetches < message.num_steps >= MANY_STEPS:
         fetched = plural(message.num_fetches, "batch", "batches")
@@ -359,9 +385,12 @@ def _is_no_module(message: Raised, name: str) -> bool:
     )
 
 
-def _last_words(log: Path) -> str:
-    said = _last_line(log)
-    return f"Its last words: {said}." if said else ""
+def _after_an_exception(said: str, log: Path) -> str:
+    """What to do about one that the script caught, printed last and ended well; empty if none."""
+    if _EXCEPTION.match(said) is None:
+        return ""
+    helps = next_step(said)
+    return f"{helps} Its output is in {log}." if helps else _if_it_fails_alone(log)
 
 
 def _last_line(log: Path) -> str:

@@ -321,6 +321,11 @@ class WorkerPool:
             "large_fake": self._large_fake,
             "only_fakes": self._only_fakes,
             "ends_epochs": self.restarts.ends_epochs,
+            "made": tuple(
+                file.path
+                for file in self._writer.record.files
+                if file.action == "mkdir" and not file.listed
+            ),
         }
         return msgspec.structs.replace(order, **{**told, **self._order_changes(), **changes})
 
@@ -373,7 +378,9 @@ class WorkerPool:
             BatchAdvisorError: always.
         """
         log = self._writer.store.log_path
-        error = error_of(gone, self._options, log, batch_cap)
+        found = self._writer.record.discovery
+        again = found is not None and found.traits.steers_loader
+        error = error_of(gone, self._options, log, batch_cap, again=again)
         if isinstance(error, SizeInScriptError):
             if not self._by_ranks:
                 raise error  # the run goes on through it

@@ -5,7 +5,8 @@ from collections import Counter
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.choose.decision import open_rival
+from batchadvisor.advisor.choose import decision
+from batchadvisor.advisor.choose.decision import choose, open_rival
 from batchadvisor.advisor.choose.finalists import disagreement
 from batchadvisor.advisor.choose.own_size import against_own, standing
 from batchadvisor.advisor.measured.measurements import Measurements
@@ -369,3 +370,13 @@ class TestRivals:
         assert advice.standing == "too noisy"
         assert advice.recommended.batch_size == 8
         assert advice.sureness == "not confirmed"
+
+
+@pytest.mark.parametrize("kind", ["knee", "throughput"])
+def test_a_clean_size_whose_confirmation_came_too_late_is_no_answer(kind, monkeypatch):
+    """It ran in the fresh process and was not timed, and the own size was: both were said of it."""
+    monkeypatch.setattr(decision, "finalists", lambda _: (24, 32))
+    cut = trial_of(24, peak=1, purpose="confirm", kind="timed", worker=1)
+    trials = timed(8, 0.02), timed(32, 0.04), cut
+    chosen = choose(Measurements.of(record(*trials)), Goal(kind=kind))
+    assert (chosen.size, chosen.standing) == (32, "better")

@@ -55,6 +55,21 @@ def test_a_script_that_asks_for_the_size_of_its_terminal(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_script_that_refuses_a_folder_that_is_there(tmp_path):
+    """To the script each process of the run is the first one."""
+    made = "import os\nos.makedirs('logs/sample')\n"
+    (tmp_path / "train.py").write_text(made + (SCRIPTS / "plain.py").read_text())
+    options = ("--sizes", "16,32", "--budget", "60s", "--no-profile", "-o", "out")
+    done = run("run", *options, "train.py", folder=tmp_path)
+    assert done.code == 0, done
+    assert done.record.num_workers_started > 1
+    assert not done.record.faults
+    again = run("run", *options[:-1], "another", "train.py", folder=tmp_path)
+    assert again.code == 1  # another run is not that training
+    assert "raised FileExistsError" in again.error
+
+
+@pytest.mark.slow
 def test_a_script_that_asks_for_input(tmp_path):
     (tmp_path / "train.py").write_text("name = input('experiment? ')\n")
     done = run("run", "train.py", folder=tmp_path)

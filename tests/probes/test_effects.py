@@ -68,6 +68,14 @@ class TestSeen:
         (tmp_path / "old").write_text("x")
         assert touched(code) == expected
 
+    def test_what_changes_nothing(self, touched, tmp_path):
+        """A folder that is there already is not made, and a file that is not there not removed."""
+        (tmp_path / "old").mkdir()
+        assert touched("os.makedirs('old', exist_ok=True); os.makedirs('old/new')") == [
+            ("old/new", "mkdir")
+        ]
+        assert touched("Path('gone').unlink(missing_ok=True)") == []
+
     def test_paths_from_an_open_folder(self, touched, tmp_path):
         """shutil.rmtree removes what is in a folder by names that are seen from the folder."""
         (tmp_path / "keep").write_text("x")

@@ -57,6 +57,24 @@ def filled_beside_a_copy():
     BUFFER.copy_(torch.rand(12, 4))
 
 
+def style_transfer(*, frozen):
+    """The picture is trained, and the network that looks at it is not."""
+    target, content = torch.rand(1, 4, requires_grad=True), torch.rand(1, 4)
+    look = nn.Linear(4, 4).requires_grad_(not frozen)
+    optimizer = torch.optim.SGD([target], lr=0.1)
+
+    def step():
+        (look(target) - look(content)).square().sum().backward()
+        optimizer.step()
+
+    return step
+
+
+def adversarial():
+    """Gradients of a new batch are asked for."""
+    nn.Linear(4, 4)(torch.rand(12, 4, requires_grad=True))
+
+
 def episodes(*lengths, shape=(1, 4)):
     """Steps that enter samples one by one, so many for each."""
     left = iter(lengths)
@@ -75,7 +93,7 @@ def episodes(*lengths, shape=(1, 4)):
         (lambda: nn.Linear(4, 4)(ROWS[:]), "the same 12 samples, so that one batch is all of them"),
         (with_a_validation, "the same 12 samples"),
         (with_a_loss_module, "the same 12 samples"),
-        (with_a_first_state, "so that one batch is all of them"),
+        (with_a_first_state, "so that one batch is all there is"),
         (lambda: nn.Linear(4, 4)(torch.tensor(ROWS.tolist())), "the same 12 samples"),
         (lambda: OnEdges(4, 4)(ROWS, EDGES), "the same graph (12 nodes, 30 edges)"),
         (lambda: nn.Linear(4, 4)(torch.rand(12, 4)), ""),
@@ -84,6 +102,9 @@ def episodes(*lengths, shape=(1, 4)):
         (filled_beside_a_copy, ""),
         (random_with_a_first_state, ""),
         (lambda: None, ""),
+        (style_transfer(frozen=False), "the same sample, so that one batch is all there is"),
+        (style_transfer(frozen=True), "the same sample, so that one batch is all there is"),
+        (adversarial, ""),
         # Episodes.
         (episodes(9, 12, 31), "item by item (12 to 31 forward passes of one sample for a step)"),
         (episodes(9, 12, 31, shape=(4,)), "so that its length is the batch"),

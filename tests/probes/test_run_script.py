@@ -51,6 +51,11 @@ print(place.file)
 print(source_text(place) == Path(__file__).read_text())
 print(sys.argv[0], sys.modules["__main__"].__dict__ is globals())
 """
+TENSORBOARD = """
+def compat():
+    import tensorflow
+compat()
+"""
 
 
 def said(folder, code, **variables):
@@ -125,3 +130,30 @@ order = msgspec.structs.replace(order, replacements=(place.replacement.with_numb
 """
     assert said(tmp_path, replaced + RUN) == "{'lr': 0.1, 'batch_size': 128}\n" * 3
     assert (tmp_path / "a.json").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("script", "imports"),
+    [
+        ("import keras", True),
+        ("from tensorflow import keras", True),
+        ("import importlib\nimportlib.import_module('keras')", True),
+        ("import tensorboard", False),
+        ("import json", False),
+    ],
+)
+def test_whose_import_of_keras_it_is(script, imports, tmp_path):
+    """TensorBoard imports TensorFlow, and that Keras, for a script that trains with torch."""
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    for name, text in (("keras", ""), ("tensorflow", "import keras"), ("tensorboard", TENSORBOARD)):
+        (packages / f"{name}.py").write_text(text)
+    (tmp_path / "train.py").write_text(script)
+    door = """
+import sys
+sys.path.insert(0, "site-packages")
+from batchadvisor.probes.doors.keras import KerasDoor
+door = KerasDoor(None, order, 0.0)
+door.install()
+"""
+    assert said(tmp_path, door + RUN + "print(door.imported)\n") == f"{imports}\n"

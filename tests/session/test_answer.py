@@ -54,6 +54,19 @@ def test_without_a_timed_step_there_is_no_answer_yet_and_more_time_helps():
     assert other.headline == "No batch size can be recommended."
 
 
+def test_a_longer_budget_has_time_for_a_second_size():
+    """Beside the default it is what two sizes take, where a step takes half a minute."""
+    for step_s, least, most in ((0.01, 120, 120), (30.0, 400, 2000)):
+        record = record_of(
+            [trial_of(8, step_s, peak=1)],
+            discovery=discovery_of(native_step_s=step_s),
+            stop_reason=BUDGET_SPENT,
+            goal=Goal(budget_s=20.0),
+        )
+        budget = following(record).partition("--budget ")[2].partition("s ")[0]
+        assert least <= int(budget) <= most
+
+
 @pytest.mark.parametrize(
     ("launcher", "typed", "said"),
     [

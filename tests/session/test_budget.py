@@ -10,6 +10,7 @@ from batchadvisor.advisor.search.cost import end_s
 from batchadvisor.probes.process.worker_listener import TimeOver
 from batchadvisor.records import Goal
 from batchadvisor.reports.terminal.progress import NullDisplay
+from batchadvisor.session import run as session_run
 from batchadvisor.session.memory_explained import (
     NO_TIME_TO_EXPLAIN,
     TOO_SLOW,
@@ -19,7 +20,7 @@ from batchadvisor.session.prior import predict_memory
 from batchadvisor.session.recording import record_writer
 from batchadvisor.session.recording.record_writer import RecordWriter
 from batchadvisor.session.recording.store import RunStore
-from batchadvisor.session.run import Run, plan_of
+from batchadvisor.session.run import NoTimeLeftError, Run, plan_of
 from batchadvisor.session.setup.options import RunOptions
 
 from ..on_paper import GIB, discovery_of, failure_of, loader_of, record_of, trial_of
@@ -56,6 +57,27 @@ def test_a_search_whose_time_is_over_ends():
     run._options = RunOptions(script="train.py")
     assert run._trials().reason == BUDGET_SPENT
     assert asked == [16]
+
+
+def test_a_script_that_the_budget_does_not_start_again_is_cut_short(tmp_path, monkeypatch):
+    """Its answer then says that other sizes may be better, and how to go on."""
+
+    def no_time(*_):
+        raise NoTimeLeftError("train.py trains only at 8.", "Continue with --resume.")
+
+    monkeypatch.setattr(session_run, "predict_memory", no_time)
+    record = record_of((trial_of(8, 0.1), failure_of(32)), discovery=discovery_of())
+    run, store = object.__new__(Run), RunStore(tmp_path)
+    run.writer = RecordWriter(record, store, keep=True)
+    run.workers = SimpleNamespace()
+    run._display = NullDisplay()
+    paths = {"folder": tmp_path, "log_path": tmp_path / "script.log"}
+    run._store = SimpleNamespace(problem="", forget_aside=lambda: None, **paths)
+    run._options, run._by_loader = RunOptions(script="train.py"), None
+    result = run.search()
+    assert isinstance(result.error, NoTimeLeftError)
+    assert result.record.stop_reason == BUDGET_SPENT
+    assert "search.cut_short" in {finding.rule for finding in result.advice.findings}
 
 
 def test_nothing_runs_after_the_budget():

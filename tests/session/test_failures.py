@@ -205,6 +205,7 @@ def test_a_size_that_a_library_has_by_default_is_to_be_written():
         ("AssertionError", "Torch not compiled with CUDA enabled", "torch sees none here"),
         ("OSError", "We couldn't connect to 'https://huggingface.co' to load", "needs the network"),
         ("URLError", "<urlopen error [Errno -3] Temporary failure in name", "needs the network"),
+        ("FileExistsError", "[Errno 17] File exists: 'logs/a'", "Move logs/a away"),
         ("OSError", "[Errno 25] Inappropriate ioctl for device", "asks its terminal"),
         ("ValueError", NO_SAMPLES, "dataset is empty"),
     ],
@@ -218,6 +219,20 @@ def test_what_helps_is_said(kind, text, words):
     assert whole.endswith(f"Its output is in {LOG}.")
 
 
+def test_an_exception_of_a_data_worker_is_named_once():
+    inside = 'Traceback (most recent call last):\n  File "a.py", line 3\nValueError: no boxes'
+    whole = said(raised("ValueError", f"Caught ValueError in DataLoader worker 0.\n{inside}"))
+    assert "a.py raised ValueError: no boxes. If the script" in whole
+
+
+def test_an_exception_that_ends_in_a_full_stop_or_a_colon_of_its_own():
+    whole = said(raised("TypeError", "Torch not compiled with CUDA enabled."))
+    assert "raised TypeError: Torch not compiled with CUDA enabled. The script asks" in whole
+    whole = said(raised("RuntimeError", "Error downloading a.gz:\nTried here, got:\nnothing"))
+    assert "raised RuntimeError: Error downloading a.gz. The script needs the network" in whole
+    assert "raised TypeError: give up... If the" in said(raised("TypeError", "give up.."))
+
+
 @pytest.mark.parametrize(("code", "says"), [(1, "exit code 1"), (0, "never trains")])
 def test_the_last_words_of_a_script_that_gives_up(code, says, tmp_path):
     log = tmp_path / "script.log"
@@ -226,6 +241,42 @@ def test_the_last_words_of_a_script_that_gives_up(code, says, tmp_path):
     assert says in whole
     assert "No module named 'cv2', good bye." in whole
     assert ("Install opencv-python-headless" in whole) is (code == 1)
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        ("urllib.error.URLError: <urlopen error [Errno -2] Name or service", "needs the network"),
+        ("ValueError: too few pictures", ALONE),
+    ],
+)
+def test_a_script_that_logs_its_own_exception_and_ends_well(last, words, tmp_path):
+    """It is the script that trains, and it says itself why it did not."""
+    log = tmp_path / "script.log"
+    log.write_text(f'Traceback (most recent call last):\n  File "a.py"\n{last}\n')
+    whole = said(ended(0, num_loaders=0), log)
+    assert f"Its last words: {last}." in whole
+    assert words in whole
+    assert "Point batchadvisor" not in whole
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (ended(0, num_loaders=0), "it ended with exit code 0; its last words: Folder exists"),
+        (ended(1, num_loaders=0), "it ended with exit code 1; its last words: Folder exists"),
+        (raised("EOFError", "EOF when reading a line"), "it raised EOFError: EOF when reading"),
+        (raised("FileExistsError", "[Errno 17] File exists: 'log'"), "it raised FileExistsError"),
+    ],
+)
+def test_a_script_that_its_own_first_start_stops(message, words, tmp_path):
+    """It made a folder, and halts or asks where that is there; it has trained all the same."""
+    log = tmp_path / "script.log"
+    log.write_text("Folder exists. Program halted.\n")
+    found = error_of(over(message), RunOptions(script="a.py"), log, None, again=True)
+    assert f"and not when it was started again: {words}" in str(found)
+    assert "What was measured stands." in str(found)
+    assert "never trains" not in str(found)
 
 
 class TestGpu:

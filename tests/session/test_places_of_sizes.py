@@ -201,7 +201,9 @@ class TestMemoryRefusedAtTheStart:
         pool, faults = object.__new__(WorkerPool), []
         pool._options, pool._by_ranks, pool._group = self.BY_ITSELF, by_ranks, None
         pool._writer = SimpleNamespace(
-            store=SimpleNamespace(log_path=Path("log")), add_fault=faults.append
+            store=SimpleNamespace(log_path=Path("log")),
+            add_fault=faults.append,
+            record=replace(record_of(), discovery=None),
         )
         with pytest.raises(RunError) as caught:
             pool._fail(over(self.REFUSED), 0, None)
