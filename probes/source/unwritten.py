@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -20,9 +20,13 @@ from .size_names import option_rank
 _NOTHING = object()
 
 
-def unwritten_size() -> str:
-    """The call that leaves the batch size to a default, and that default; empty without one."""
-    for module in tuple(sys.modules.values()):
+def unwritten_size(modules: Iterable[ModuleType]) -> str:
+    """The call that leaves the batch size to a default, and that default; empty without one.
+
+    Args:
+        modules: that were imported; those of the user's are read.
+    """
+    for module in tuple(modules):
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or not file.endswith(".py") or not is_users(file):
             continue
@@ -61,10 +65,12 @@ def _default_of(called: Any, call: ast.Call) -> str | None:
     """`batch_size=32`, where the call leaves that to the default."""
     if not inspect.isclass(called) and not inspect.isfunction(called):
         return None
-    if (
-        called.__module__.partition(".")[0] == "torch"
-    ):  # a loader of it is steered, or does not train
-        return None
+    owner = sys.modules.get(called.__module__)
+    file = getattr(owner, "__file__", None)
+    if owner is None or called.__module__.partition(".")[0] == "torch":
+        return None  # torch's loaders are steered, or do not train
+    if isinstance(file, str) and is_users(file):
+        return None  # a default that the user wrote
     try:
         parameters = inspect.signature(called).parameters.values()
     except (TypeError, ValueError):

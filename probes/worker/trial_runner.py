@@ -195,7 +195,7 @@ class TrialRunner:
                 usage=usage,
                 door=door,
                 whole=whole,
-                unwritten=unwritten_size() if door is not None else "",
+                unwritten=unwritten_size(sys.modules.values()) if door is not None else "",
                 settings=settings,
                 files=files,
             )

@@ -9,7 +9,6 @@ import weakref
 
 import pytest
 import torch
-from accelerate.state import GradientState
 from batchadvisor.session.recording.store import read_record
 from torch import nn
 
@@ -155,7 +154,8 @@ def test_a_trainer_is_freed_as_without_it(tmp_path):
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
 def test_a_trainer_can_be_copied_and_pickled_as_without_it(tmp_path, again):
-    GradientState._reset_state()  # all Trainers share it: weak references to loaders that ran
+    state = framework("accelerate.state")
+    state.GradientState._reset_state()  # all Trainers share it: weak references to loaders that ran
     callback = adapter(tmp_path, quiet=True, profile=False)
     trainer, net = make(tmp_path, callback, max_steps=2)
     other = again(trainer)

@@ -27,14 +27,16 @@ def asked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     library = ModuleType("library")
     exec(LIBRARY, vars(library))
+    monkeypatch.setitem(sys.modules, "library", library)
 
     def ask(text):
         (tmp_path / "train.py").write_text(text)
         script = ModuleType("the_script")
         vars(script).update(__file__=str(tmp_path / "train.py"), library=library, torch=torch)
-        vars(script).update(Agent=library.Agent, made=library.Agent("mlp"))
+        exec("def own(data, batch_size=32): pass", vars(script))
         monkeypatch.setitem(sys.modules, "the_script", script)
-        return unwritten_size()
+        vars(script).update(Agent=library.Agent, made=library.Agent("mlp"))
+        return unwritten_size([script])
 
     return ask
 
@@ -59,6 +61,7 @@ def test_the_call_and_its_default_are_named(asked, call):
         "made.learn(1)",
         "torch.utils.data.DataLoader(data)",
         "unknown(2)",
+        "own(2)",
     ],
 )
 def test_what_says_a_size_or_has_none_is_no_such_call(asked, call):
