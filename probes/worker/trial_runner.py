@@ -6,6 +6,7 @@ Lives in the worker. The script waits inside its own `next(loader)` while we tal
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
