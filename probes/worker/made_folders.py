@@ -31,9 +31,8 @@ def may_be_made_again(folders: Collection[str]) -> None:
             native(path, *args, **options)
         except FileExistsError:
             full = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  no link is followed
-            if options.get("dir_fd") is not None or full not in made:
-                raise
-            if not os.path.isdir(full):  # noqa: PTH112
+            is_ours = options.get("dir_fd") is None and full in made
+            if not (is_ours and os.path.isdir(full)):  # noqa: PTH112
                 raise
 
     os.mkdir = mkdir

@@ -35,12 +35,19 @@ def test_a_killed_actor_leaves_no_folder_and_no_process(tmp_path):
 
 WAITING = """
 from batchadvisor.features.plan.engines.ray_cluster import Prober
-Prober()
+prober = Prober()
+try:
+    prober.files()
+except AssertionError:
+    pass
+else:
+    raise SystemExit("files of no run")
 """
 
 
 def test_an_actor_that_never_begins_leaves_nothing(tmp_path):
     subprocess.run(
-        [sys.executable, "-c", WAITING], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True
-    )
+        [sys.executable, "-c", WAITING], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True,
+        cwd=tmp_path,
+    )  # fmt: skip
     assert not list(tmp_path.iterdir())

@@ -152,7 +152,7 @@ class Prober:
     """Runs the process of a run on a node. Ray makes an actor of it."""
 
     def __init__(self) -> None:
-        self._folder = Path()
+        self._made: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._watched = -1
         self._read = 0
@@ -165,7 +165,7 @@ class Prober:
                 actor, which Ray's runtime environment brings along.
         """
         # Not before: Ray may end an actor that waits for its turn.
-        self._folder = Path(tempfile.mkdtemp(prefix="batchadvisor-"))
+        self._made = Path(tempfile.mkdtemp(prefix="batchadvisor-"))
         run = msgspec.structs.replace(options, output=self._folder / "run")
         try:
             self._process = start_run(
@@ -190,6 +190,12 @@ class Prober:
             said = log.read()
         self._read += len(said)
         return code, said
+
+    @property
+    def _folder(self) -> Path:
+        """What is made once the run begins: nothing else is ever removed."""
+        assert self._made is not None
+        return self._made
 
     def end(self) -> None:
         """As Ctrl-C: it saves what it measured, and leaves."""
