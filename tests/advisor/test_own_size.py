@@ -14,6 +14,7 @@ from batchadvisor.advisor.measured.speeds import OF_A_CPU, speeds_of
 from batchadvisor.advisor.search.cost import Budget
 from batchadvisor.advisor.search.knee_search import next_size
 from batchadvisor.records import Goal, NormLayers, StepQuality, TrialRequest, Turns
+from batchadvisor.reports.builder.sizes.rows import size_rows
 
 from ..on_paper import CPU, discovery_of, failure_of, numbered, record_of, trial_of
 from .contended import session_of
@@ -113,6 +114,8 @@ class TestContention:
         assert standing(Measurements.of(run), 32) == "too noisy"
         advice = advise(run)
         assert advice.recommended.batch_size == 8
+        marks = {mark for row in size_rows(run, advice) for mark in row.marks}
+        assert "fastest" not in marks, "nobody knows which is"
         assert advice.change == "nothing to change"
         assert "samples per second" not in advice.reason
 

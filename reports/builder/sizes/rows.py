@@ -133,9 +133,10 @@ def _latest(trials: list[Trial], field: Callable[[Trial], _T | None]) -> _T | No
 
 
 def _marks(size: int, advice: Advice) -> tuple[str, ...]:
+    is_open = advice.fastest_is_open or advice.standing == "too noisy"
     marks = {
         "recommended": advice.recommended,
-        "fastest": None if advice.fastest_is_open else _fastest(advice),
+        "fastest": None if is_open else _fastest(advice),
         "largest": advice.largest,
         "yours": advice.native,
     }
