@@ -57,7 +57,10 @@ def _load(measurements: Measurements, size: int, own: int) -> str:
     if not {size, own} <= measurements.best_timed.keys() or measurements.speeds.calm(size, own):
         return ""
     load = disturbances.said(measurements) or disturbances.UNNAMED
-    return f"They were compared beside others, and by themselves may differ by less: {load}."
+    return (
+        "They were compared beside others; on a quiet machine they may differ by less, "
+        f"or the other way round: {load}."
+    )
 
 
 def _words(

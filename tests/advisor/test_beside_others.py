@@ -167,5 +167,5 @@ class TestAnswer:
         windows = timed(64, 0.5, 0.4, clean=own), timed(256, 0.6, 0.5, clean=other)
         advice = advise(measured(*windows, in_turn({64: 0.5, 256: 0.6})).record)
         assert advice.recommended.batch_size == 256
-        said = f"compared beside others, and by themselves may differ by less: {LOAD.message}."
+        said = f"they may differ by less, or the other way round: {LOAD.message}."
         assert (said in advice.reason) is ("beside others" in advice.reason) is named

@@ -21,12 +21,22 @@ def rate(session, size):
     return session.kernel.law.throughput(size)
 
 
+def rate_beside(session, size):
+    """The same where each step waits for the threads of others, whatever its size."""
+    return size / (session.kernel.law.step_s(size) + session.kernel.disturbances.spin_s)
+
+
 def is_wrong(session, result):
-    """Whether another size than the script's own is recommended that is truly worse."""
+    """Whether another size than the script's own is recommended that is truly worse.
+
+    An answer that names the load is about the machine with this load.
+    """
     own = session.record.discovery.native_batch_size
     if result.size is None or result.size == own:
         return False
-    ratio = rate(session, result.size) / rate(session, own)
+    names_load = "compared beside others" in result.advice.reason
+    true = rate_beside if names_load else rate
+    ratio = true(session, result.size) / true(session, own)
     return ratio < 1 - session.goal.tolerance or (result.size > own and ratio < 1 - SLOWER)
 
 
