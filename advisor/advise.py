@@ -160,8 +160,8 @@ def _trials_of(measurements: Measurements, size: int) -> Sequence[Trial]:
     """
     confirmed = [trial for trial in measurements.confirmations if trial.batch_size == size]
     best = measurements.best_timed.get(size)
-    clean = [trial for trial in confirmed if not trial.doubts]
-    if confirmed and (clean or best is None or best.doubts):
+    clean = [trial for trial in confirmed if not trial.doubtful]
+    if confirmed and (clean or best is None or best.doubtful):
         return clean or confirmed
     if best is not None:
         return [best]

@@ -197,6 +197,11 @@ class Trial(Record, frozen=True, kw_only=True):
         return self.quality is not None and self.quality.method == "low quantile"
 
     @property
+    def doubtful(self) -> bool:
+        """Whether something may have disturbed its times."""
+        return bool(self.doubts) or self.contended
+
+    @property
     def cut_short(self) -> bool:
         """Whether this was a comparison that the end of the script cut short.
 

@@ -119,7 +119,7 @@ def readings_of(series: Sequence[Trial], size: int) -> list[Trial]:
 def rounds_of(series: Sequence[Trial], size: int) -> int:
     """Rounds that a size has behind it; a disturbed trial does not count, within limits."""
     trials = readings_of(series, size)
-    disturbed = sum(1 for trial in trials if trial.doubts)
+    disturbed = sum(1 for trial in trials if trial.doubtful)
     return len(trials) - min(disturbed, MAX_DISTURBED)
 
 

@@ -67,12 +67,12 @@ def _stalls(measurements: Measurements) -> list[Finding]:
         for trial in measurements.record.trials
         if trial.quality is not None and trial.step_s is not None
     )
-    if not num or stalled_s < STALL_SHARE * (spent_s + stalled_s):
+    contended = sorted({trial.batch_size for trial in measurements.timed if trial.contended})
+    if not num or not (contended or stalled_s >= STALL_SHARE * (spent_s + stalled_s)):
         return []
     total = sum(quality.num_steps for quality in every)
     longest = max(quality.longest_stall_s for quality in qualities)
     why = said(measurements)
-    contended = sorted({trial.batch_size for trial in measurements.timed if trial.contended})
     text = (
         f"{num} of {total} timed steps were held up, {format_seconds(stalled_s)} in all, "
         f"{format_seconds(longest)} at most{': ' + why if why else ''}"

@@ -15,8 +15,8 @@ NO_ANSWER = 0.5
 
 
 def undisturbed(trials: Sequence[Trial]) -> Sequence[Trial]:
-    """Those without doubts, or all where each has one."""
-    return [trial for trial in trials if not trial.doubts] or trials
+    """Those that nothing seems to have disturbed, or all where there are none."""
+    return [trial for trial in trials if not trial.doubtful] or trials
 
 
 def fastest_of(trials: Iterable[Trial]) -> dict[int, Trial]:

@@ -108,7 +108,7 @@ def _again(measurements: Measurements) -> TrialRequest | None:
         return None
     sizes = measurements.searched
     counts = Counter(trial.batch_size for trial in measurements.searched_trials)
-    suspects = [size for size, trial in sizes.items() if trial.doubts]
+    suspects = [size for size, trial in sizes.items() if trial.doubtful]
     compared = field(measurements)
     for size in dict.fromkeys([*suspects, *slower_than_larger(sizes, DOUBTED_FALL), *_dips(sizes)]):
         if size in compared:

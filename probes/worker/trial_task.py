@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from ...records import Cause, TailCheck, Trial, TrialRequest, trial_of
+from ...records import TailCheck, Trial, TrialRequest, trial_of
 from ..devices import host
 from ..devices.neighbours import Surroundings
 from ..doors.caught_errors import CaughtErrors
@@ -255,7 +255,8 @@ class TrialTask:
         loop, request, door = self._context.loop, self._request, self._context.door
         trial = window.result(self._order.ordinal, self._context.order.worker)
         if self._surroundings is not None:
-            trial = with_causes(trial, self._surroundings.causes(self._context.ours))
+            causes = self._surroundings.causes(self._context.ours)
+            trial = msgspec.structs.replace(trial, causes=causes)
         if self._num_elsewhere:
             elsewhere = round(self._num_elsewhere / self._num_steps, 3)
             trial = msgspec.structs.replace(trial, steps_elsewhere=elsewhere)
@@ -316,19 +317,6 @@ def trace_profiler(
         order.profile_schedule,
         with_stack=order.with_stack,
     )
-
-
-def with_causes(trial: Trial, causes: tuple[Cause, ...]) -> Trial:
-    """The trial with what disturbed it; a doubt only where too few of its steps were clean."""
-    if not trial.contended:
-        return msgspec.structs.replace(trial, causes=causes)
-    assert trial.quality is not None
-    messages = "; ".join(cause.message for cause in causes)
-    doubt = (
-        f"{trial.quality.num_disturbed} of {trial.quality.num_steps} steps were held up"
-        f"{': ' + messages if messages else ''}"
-    )
-    return msgspec.structs.replace(trial, causes=causes, doubts=(*trial.doubts, doubt))
 
 
 def check_tail(

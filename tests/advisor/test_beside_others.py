@@ -169,3 +169,9 @@ class TestAnswer:
         assert advice.recommended.batch_size == 256
         said = f"they may differ by less, or the other way round: {LOAD.message}."
         assert (said in advice.reason) is ("beside others" in advice.reason) is named
+
+def test_steps_that_were_held_up_are_said_once():
+    advice = advise(measured(timed(64, 0.5, 0.4), in_turn({64: 0.5, 256: 0.6})).record)
+    held_up = [finding for finding in advice.findings if "held up" in finding.message]
+    assert [finding.rule for finding in held_up] == ["steps.disturbed"]
+    assert LOAD.message in held_up[0].message

@@ -113,7 +113,7 @@ def _rank(trial: Trial) -> tuple[bool, bool, bool, bool, float, int]:
     timed = trial.kind == "timed" and trial.step_s is not None
     speed = trial.samples_per_s.median if trial.samples_per_s is not None else 0.0
     confirmed = trial.purpose == "confirm"
-    return trial.ran, timed, confirmed, not trial.doubts, speed, trial.ordinal
+    return trial.ran, timed, confirmed, not trial.doubtful, speed, trial.ordinal
 
 
 def _choices(advice: Advice) -> Iterable[Choice]:
