@@ -80,6 +80,8 @@ class RunRecord(Record, frozen=True, kw_only=True):
         explained: where the memory goes; `None` where nobody looked.
         edit: what the recommended change did to the script; `None` where nobody tried it.
         prior: the memory of steps on fake tensors; `None` where memory is not what is searched for.
+        variables: that the script's processes had beside the user's own, since others used its
+            cores; `None` where nobody looked.
     """
 
     schema_version: str = SCHEMA_VERSION
@@ -106,6 +108,7 @@ class RunRecord(Record, frozen=True, kw_only=True):
     prior: MemoryPrior | None = None
     machine: str | None = None
     edit: EditCheck | None = None
+    variables: dict[str, str] | None = None
 
     @property
     def usual_trial(self) -> Trial | None:

@@ -146,8 +146,27 @@ def _collections(measurements: Measurements) -> list[Finding]:
     ]
 
 
+def _waiting_threads(measurements: Measurements) -> list[Finding]:
+    """How the script's threads waited, where others used the cores when the run began."""
+    variables = measurements.record.variables
+    if not variables:
+        return []
+    said = " ".join(f"{name}={value}" for name, value in variables.items())
+    message = (
+        "other programs used the cores when the run began, so the script's threads gave theirs "
+        f"away while they waited ({said}): threads that spin would have told little of a size"
+    )
+    if any(trial.contended for trial in measurements.timed):
+        remedy = f"set {said} in training too while others use the cores: all times are with it."
+        return [Finding(rule="threads.waiting", severity="info", message=message, remedy=remedy)]
+    message += "; later nothing held up many steps, and without it small sizes may be faster"
+    remedy = "run again, now that the cores are free."
+    return [Finding(rule="threads.waiting", severity="warning", message=message, remedy=remedy)]
+
+
 DISTURBANCE_RULES: tuple[Callable[[Measurements], list[Finding]], ...] = (
     _stalls,
     _own_slow_steps,
     _collections,
+    _waiting_threads,
 )

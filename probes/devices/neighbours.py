@@ -70,6 +70,7 @@ class Surroundings:
             own=own,
             num_threads=self._num_threads,
             num_cores=host.num_cores(),
+            gives_way=os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE",
         )
 
 
@@ -81,6 +82,7 @@ def causes_between(
     own: Collection[int],
     num_threads: int | None,
     num_cores: int,
+    gives_way: bool = False,
 ) -> tuple[Cause, ...]:
     """Causes that took time between two snapshots.
 
@@ -89,6 +91,7 @@ def causes_between(
         own: see `Surroundings.causes`.
         num_threads: with which the script computes.
         num_cores: that it may use, the quota included.
+        gives_way: whether its threads give their cores away while they wait.
     """
     causes: list[Cause | None] = []
     if after.at_s - before.at_s >= MIN_WALL_S:
@@ -96,7 +99,7 @@ def causes_between(
         causes = [
             _hypervisor(use, after),
             _quota(before, after, num_threads),
-            None if use is None else _processes(use, before, after, num_threads),
+            None if use is None else _processes(use, before, after, num_threads, gives_way),
             _frequency(before, after),
         ]
     quota = min((quota.cores for quota in after.quotas.values()), default=float(num_cores))
@@ -253,7 +256,7 @@ def _quota(before: Snapshot, after: Snapshot, num_threads: int | None) -> Cause 
 
 
 def _processes(
-    use: Use, before: Snapshot, after: Snapshot, num_threads: int | None
+    use: Use, before: Snapshot, after: Snapshot, num_threads: int | None, gives_way: bool
 ) -> Cause | None:
     """Other programs, where they took cores that the script could have used."""
     others, full = use.others_s / use.wall_s, FULL_SHARE * after.num_cores
@@ -274,7 +277,7 @@ def _processes(
         message=message,
         cores=others,
         lost_s=use.others_s,
-        remedy=_leave_them_room(use, after, num_threads),
+        remedy=_leave_them_room(use, after, num_threads, gives_way),
     )
 
 
@@ -316,7 +319,7 @@ def _names(use: Use, after: Snapshot) -> str:
     return ", ".join(shown) or "many small ones"
 
 
-def _leave_them_room(use: Use, after: Snapshot, num_threads: int | None) -> str:
+def _leave_them_room(use: Use, after: Snapshot, num_threads: int | None, gives_way: bool) -> str:
     names = [name for name, _ in _top(use) if name != "kernel"]
     remedy = f"stop {', '.join(names)}, or " if names else ""
     remedy += "run it at another hour"
@@ -325,7 +328,7 @@ def _leave_them_room(use: Use, after: Snapshot, num_threads: int | None) -> str:
     if not use.num_running or num_threads is None or num_threads < 2 or free >= num_threads:
         return remedy
     if free < 1:
-        return f"{remedy}; {PASSIVE}"
+        return remedy if gives_way else f"{remedy}; {PASSIVE}"
     return f"{remedy}; OMP_NUM_THREADS={free} leaves them their cores"
 
 

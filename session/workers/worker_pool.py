@@ -31,6 +31,7 @@ from ..recording.record_writer import RecordWriter
 from ..setup.gpu_choice import settled
 from ..setup.options import RunOptions
 from ..setup.target import Target
+from ..setup.waiting_threads import GIVE_WAY, variables_beside_others
 from .failures import error_of, fed_by_no_loader, refusal_before_the_loop
 from .gpu_watch import GpuWatch
 from .in_turn import WorkersInTurn
@@ -242,7 +243,20 @@ class WorkerPool:
     def _environment(self) -> dict[str, str]:
         """The variables of the next process."""
         target = self._target
-        return worker_environment(target.device, self._scratch.path, target.gpus.variables)
+        variables = target.gpus.variables | self._how_threads_wait()
+        return worker_environment(target.device, self._scratch.path, variables)
+
+    def _how_threads_wait(self) -> dict[str, str]:
+        """Decided once for a whole run, so that all of its processes compare."""
+        record = self._writer.record
+        if record.variables is None:
+            begins = not record.trials and self._group is None and not self._only_fakes
+            variables = variables_beside_others(self._target) if begins else {}
+            self._writer.change(variables=variables)
+            if variables:
+                self._display.note(f"other programs use the cores: {GIVE_WAY}")
+            return variables
+        return record.variables
 
     def _settle(self, worker: WorkerLike) -> bool:
         """Settles the GPUs of later processes; whether this one saw them in a wrong order."""

@@ -170,6 +170,7 @@ class TestAnswer:
         said = f"they may differ by less, or the other way round: {LOAD.message}."
         assert (said in advice.reason) is ("beside others" in advice.reason) is named
 
+
 def test_steps_that_were_held_up_are_said_once():
     advice = advise(measured(timed(64, 0.5, 0.4), in_turn({64: 0.5, 256: 0.6})).record)
     held_up = [finding for finding in advice.findings if "held up" in finding.message]
