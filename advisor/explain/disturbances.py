@@ -51,6 +51,12 @@ def remedy(measurements: Measurements) -> str:
     return "Run again with a larger --budget."
 
 
+def variables_of(measurements: Measurements) -> str:
+    """Variables that the script's processes had since others used its cores: `A=1 B=2`."""
+    variables = measurements.record.variables or {}
+    return " ".join(f"{name}={value}" for name, value in variables.items())
+
+
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:].rstrip(".") + "."
 
@@ -148,10 +154,9 @@ def _collections(measurements: Measurements) -> list[Finding]:
 
 def _waiting_threads(measurements: Measurements) -> list[Finding]:
     """How the script's threads waited, where others used the cores when the run began."""
-    variables = measurements.record.variables
-    if not variables:
+    said = variables_of(measurements)
+    if not said:
         return []
-    said = " ".join(f"{name}={value}" for name, value in variables.items())
     message = (
         "other programs used the cores when the run began, so the script's threads gave theirs "
         f"away while they waited ({said}): threads that spin would have told little of a size"

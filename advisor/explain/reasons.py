@@ -57,8 +57,10 @@ def _load(measurements: Measurements, size: int, own: int) -> str:
     if not {size, own} <= measurements.best_timed.keys() or measurements.speeds.calm(size, own):
         return ""
     load = disturbances.said(measurements) or disturbances.UNNAMED
+    variables = disturbances.variables_of(measurements)
+    beside = f"beside others{f', with {variables}' if variables else ''}"
     return (
-        "They were compared beside others; on a quiet machine they may differ by less, "
+        f"They were compared {beside}; on a quiet machine they may differ by less, "
         f"or the other way round: {load}."
     )
 

@@ -165,9 +165,12 @@ class TestAnswer:
     def test_it_names_the_load(self, own, other, named):
         """Also where a window of one was clean: what compares them are rounds beside others."""
         windows = timed(64, 0.5, 0.4, clean=own), timed(256, 0.6, 0.5, clean=other)
-        advice = advise(measured(*windows, in_turn({64: 0.5, 256: 0.6})).record)
+        record = measured(*windows, in_turn({64: 0.5, 256: 0.6})).record
+        advice = advise(record)
         assert advice.recommended.batch_size == 256
         said = f"they may differ by less, or the other way round: {LOAD.message}."
+        record = msgspec.structs.replace(record, variables={"A": "1"})
+        assert ("beside others, with A=1; on" in advise(record).reason) is named
         assert (said in advice.reason) is ("beside others" in advice.reason) is named
 
 
