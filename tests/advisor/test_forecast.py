@@ -28,7 +28,7 @@ from batchadvisor.features.estimate.fit.gpus import (
     nearest,
 )
 from batchadvisor.features.estimate.fit.peak_range import peak_range
-from batchadvisor.features.estimate.words.laws import forecast_law_note
+from batchadvisor.features.estimate.words import forecast_law_note
 from batchadvisor.records import FakeTrial, Variant
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -19,7 +19,7 @@ from batchadvisor.features.estimate.records import (
     StepBound,
     TooSmall,
 )
-from batchadvisor.features.estimate.words.fits import headline
+from batchadvisor.features.estimate.words import headline
 from batchadvisor.records import RunRecord, Variant
 from batchadvisor.reports.blocks import Grid, Paragraph
 from batchadvisor.reports.html.document import render as html
