@@ -169,7 +169,6 @@ class Analysis:
             left_out=self.health.left_out,
             fault=self.health.fault,
             unrecorded=self.health.doubt,
-            num_unlaunched=int((self.launched == UNKNOWN).sum()),
             stacks=len(trace.python) > 0,
             losses=trace.losses,
             unavailable=self.unavailable,
@@ -234,15 +233,11 @@ class Analysis:
         parts = self._breakdowns(windows) if windows else []
         metrics = []
         for index, (start, end) in enumerate(windows):
-            gpu_end = int(steps.gpu_end_ns[index])
-            host_end = int(steps.end_ns[index])
             metrics.append(
                 StepMetrics(
                     name=steps.names[index],
-                    host_s=(host_end - int(steps.start_ns[index])) / 1e9,
+                    host_s=int(steps.end_ns[index] - steps.start_ns[index]) / 1e9,
                     window_s=(end - start) / 1e9,
-                    host_ahead_s=(gpu_end - host_end) / 1e9 if gpu_end > UNKNOWN else None,
-                    num_activities=int(steps.num_launched[index]),
                     breakdown=parts[index],
                     devices=tuple(
                         device.metrics(self.causes, start, end) for device in self.devices

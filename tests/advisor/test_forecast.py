@@ -8,14 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 from batchadvisor.advisor.gpu_memory.context import LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
-from batchadvisor.features.estimate.fit.assumptions import assumptions
 from batchadvisor.features.estimate.fit.first_steps import Held
 from batchadvisor.features.estimate.fit.forecast import (
     EAGER_BYTES,
     Between,
+    assumptions,
     forecast,
     most_beside,
     next_size,
+    peak_range,
 )
 from batchadvisor.features.estimate.fit.gpu_specs import SPECS, specs_of
 from batchadvisor.features.estimate.fit.gpus import (
@@ -27,7 +28,6 @@ from batchadvisor.features.estimate.fit.gpus import (
     gpu_named,
     nearest,
 )
-from batchadvisor.features.estimate.fit.peak_range import peak_range
 from batchadvisor.features.estimate.words import forecast_law_note
 from batchadvisor.records import FakeTrial, Variant
 

@@ -74,10 +74,8 @@ def check(record, unit=1.0, **wanted):
 
 def test_steps(result):
     assert [step.name for step in result.steps] == ["ProfilerStep#1", "ProfilerStep#2"]
-    assert [step.num_activities for step in result.steps] == [2, 2]
     assert (result.step_s, result.step_source) == (us(90), "GPU end to GPU end")
     assert (result.window_s, result.window_source) == (us(200), "steps")
-    assert [step.host_ahead_s for step in result.steps] == [us(-10), us(-20)]
 
 
 def test_shares_of_the_device(device):
@@ -102,8 +100,7 @@ def test_shares_of_the_device(device):
 
 
 def test_times_of_the_device(device):
-    times = {"communication_s": 40, "exposed_communication_s": 30, "kernel_s": 90}
-    check(device, 1e-6, **times, copy_s=10, exposed_copy_s=10)
+    check(device, 1e-6, communication_s=40, exposed_communication_s=30, exposed_copy_s=10)
     (copies,) = device.copies
     assert (copies.direction, copies.num_copies, copies.num_bytes) == ("HtoD", 1, 1000)
     assert copies.total_s == us(10)
@@ -173,7 +170,6 @@ def test_launches_decide_whose_work_it_is(write):
     result = analyse_file(write(late, deviceProperties=[A100]))
     assert result.step_s == us(170)
     assert result.window_s == us(260)
-    assert result.steps[1].host_ahead_s == us(60)
     assert result.steps[1].window_s == us(160)
 
 
@@ -224,7 +220,7 @@ def test_what_ended_before_the_window_is_not_in_it(write):
     ]  # fmt: skip
     (device,) = analyse_file(write(events)).devices
     assert (device.num_kernels, device.num_launches, device.copies) == (2, 2, ())
-    assert device.kernel_s == us(60)
+    assert device.kernel_pct == 40
 
 
 def steps(*kernels):

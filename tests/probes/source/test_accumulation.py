@@ -1,7 +1,7 @@
 """Where the number of micro-batches for a step is written."""
 
 import pytest
-from batchadvisor.probes.source.accumulation_source import find_accumulation_source
+from batchadvisor.probes.source.batch_size_source import find_accumulation_source
 
 
 @pytest.mark.parametrize(
