@@ -71,9 +71,9 @@ def _readings(turn: Turn) -> list[Reading]:
     ]
 
 
-def ratio(turns: Sequence[Turn], wander: Wander, confidence: float) -> Spread | None:
+def ratio(turns: Sequence[Turn], wander: Wander) -> Spread | None:
     """Throughput with the remedy over that without; `None` where a side has no reading."""
-    return speeds(turns, wander).compare(WITH_REMEDY, AS_IT_IS, confidence)
+    return speeds(turns, wander).compare(WITH_REMEDY, AS_IT_IS, SURE)
 
 
 def rates_of(turns: Sequence[Turn]) -> tuple[tuple[float, float], ...]:
@@ -101,7 +101,7 @@ def load_of(turns: Sequence[Turn], wander: Wander) -> str:
 def is_enough(turns: Sequence[Turn], wander: Wander) -> bool:
     """Whether another round would add nothing to what is said."""
     num_rounds = len({turn.round for turn in turns})
-    sure = ratio(turns, wander, SURE)
+    sure = ratio(turns, wander)
     if num_rounds >= MOST_ROUNDS:
         return True
     if num_rounds not in LOOKS or sure is None:
@@ -116,7 +116,7 @@ def said(turns: Sequence[Turn], wander: Wander) -> Outcome:
     weight. Where they differ by tens, as on a machine that others use, few rounds would make it too
     sure: there the ratios of the rounds have to show the same by themselves, by Student's t.
     """
-    sure = ratio(turns, wander, SURE)
+    sure = ratio(turns, wander)
     if sure is None:
         return "cannot tell"
     outcome = outcome_of(sure)

@@ -39,6 +39,7 @@ MessageT = TypeVar("MessageT", bound=Message)
 
 DUMP_GRACE_S = 0.5
 """Time for a stack dump before a hanging process is killed."""
+LAST_WORDS_BYTES = 8000
 
 
 class Worker:
@@ -257,7 +258,7 @@ class Worker:
 
     def _printed(self) -> str:
         """The end of what was printed since this process was started."""
-        return end_of(self.log, since=self._log_start)
+        return end_of(self.log, self._log_start)
 
     def _hung(self, limit_s: float) -> WorkerGone:
         before = size_of(self.log)
@@ -298,11 +299,11 @@ def size_of(log: Path) -> int:
     return 0
 
 
-def end_of(log: Path, num_bytes: int = 8000, *, since: int = 0) -> str:
+def end_of(log: Path, since: int) -> str:
     """The last that the script printed, after the first `since` bytes."""
     try:
         with log.open("rb") as file:
-            file.seek(max(since, file.seek(0, os.SEEK_END) - num_bytes))
+            file.seek(max(since, file.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
             return file.read().decode(errors="replace")
     except OSError:
         return ""

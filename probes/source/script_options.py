@@ -12,6 +12,8 @@ from .script_text import ScriptText, number_of, numbers_at_the_top, target_name
 from .size_names import SIZE_NAMES, best_rank, option_rank
 
 PLACEHOLDER = "{batch_size}"
+DEEPEST_IMPORT = 3
+"""Imports of imports that are followed, from the script on."""
 """Stands in a command line for the size."""
 _ABSL = "DEFINE_"
 Texts = Sequence[tuple[str, ScriptText]]
@@ -205,7 +207,7 @@ def source_file(script: str, *, module: bool) -> str:
     return str(package if package.exists() else base.with_suffix(".py"))
 
 
-def imported_files(script: str, deepest: int = 3) -> tuple[str, ...]:
+def imported_files(script: str) -> tuple[str, ...]:
     """The files beside a script that its text imports, and those that they import."""
     found: dict[str, None] = {}
     left = [(Path(script), 0)]
@@ -215,7 +217,7 @@ def imported_files(script: str, deepest: int = 3) -> tuple[str, ...]:
             tree = ast.parse(path.read_bytes())
         except (OSError, SyntaxError, ValueError):
             continue
-        for name in _imported(tree) if depth < deepest else ():
+        for name in _imported(tree) if depth < DEEPEST_IMPORT else ():
             for folder in dict.fromkeys((Path(script).parent, path.parent, Path())):
                 base = folder.joinpath(*name.split("."))
                 for file in (base.with_suffix(".py"), base / "__init__.py"):

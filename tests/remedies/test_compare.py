@@ -6,7 +6,7 @@ from math import exp
 import msgspec
 import pytest
 from batchadvisor.advisor.explain import disturbances
-from batchadvisor.advisor.measured.speeds import OF_A_CPU, SURE
+from batchadvisor.advisor.measured.speeds import OF_A_CPU
 from batchadvisor.features.remedies.compare import (
     AS_IT_IS,
     LOOKS,
@@ -54,7 +54,7 @@ def until_enough(gain, noise, seed):
 @pytest.mark.parametrize(("gain", "outcome"), [(1.6, "gain"), (0.6, "slower")])
 def test_a_true_difference_is_found(gain, outcome):
     turns = rounds(gain, LOOKS[0], noise=0.02, drift=0.2)
-    found = ratio(turns, OF_A_CPU, SURE)
+    found = ratio(turns, OF_A_CPU)
     assert found.low < gain < found.high
     assert said(turns, OF_A_CPU) == outcome
     assert is_enough(turns, OF_A_CPU)
@@ -112,7 +112,7 @@ def test_windows_that_were_never_calm_name_their_load():
 
 def test_one_side_alone_says_nothing():
     turns = [turn for turn in rounds(1.6, 4, noise=0.01) if turn.side == AS_IT_IS]
-    assert ratio(turns, OF_A_CPU, SURE) is None
+    assert ratio(turns, OF_A_CPU) is None
 
 
 def test_processes_one_after_the_other_are_compared_by_their_windows():
@@ -123,7 +123,7 @@ def test_processes_one_after_the_other_are_compared_by_their_windows():
         )
         for _ in range(4)
     ]
-    found = ratio(turns, OF_A_CPU, SURE)
+    found = ratio(turns, OF_A_CPU)
     assert found.median == pytest.approx(3, rel=0.1)
     assert said(turns, OF_A_CPU) == "gain"
     assert rates_of(turns) == ()

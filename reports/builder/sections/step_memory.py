@@ -125,9 +125,7 @@ def _categories(trial: FakeTrial) -> Table:
     return category_table(by_category(trial.at_peak), trial.peak_bytes, "alive at the peak")
 
 
-def category_table(
-    sizes: Sequence[tuple[str, int]], whole: int, title: str, notes: Sequence[str] = ()
-) -> Table:
+def category_table(sizes: Sequence[tuple[str, int]], whole: int, title: str) -> Table:
     """Bytes by what they are for, and their sum."""
     rows = [
         Row(cells=(clean(name), format_bytes(size), share(size, whole))) for name, size in sizes
@@ -141,7 +139,6 @@ def category_table(
             Column(title="share"),
         ),
         rows=tuple(rows),
-        notes=tuple(notes),
     )
 
 
