@@ -22,10 +22,9 @@ from ..words.compared import not_compared
 from ..words.flames import kinds_of, notes_of, title_of
 from . import ASSETS, SCRIPTS, asset, flame
 from .anatomy import page_parts
-from .batches import WIDTH as BLOCKS_WIDTH
-from .batches import picture
+from .bars import WIDTH as BLOCKS_WIDTH
+from .bars import epoch_blocks, split_bars
 from .frame import HEIGHT, WIDTH
-from .split_bars import bars
 from .svg import shapes
 
 UNUSED = {"title", "notes", "key"}
@@ -157,8 +156,8 @@ def environment(*first: Path) -> jinja2.Environment:
     )
     helpers: dict[str, Any] = {
         "shapes": shapes,
-        "blocks": picture,
-        "split_bars": bars,
+        "epoch_blocks": epoch_blocks,
+        "split_bars": split_bars,
         "first_chart": first_chart,
         "own_charts": own_charts,
         "chart_width": WIDTH,
