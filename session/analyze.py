@@ -64,11 +64,11 @@ def write_page(paths: Sequence[Path], output: Path) -> Analysis:
     """
     from ..reports.builder.anatomy import of_analysis
     from ..reports.builder.traces import trace_page
-    from ..reports.html.traces import render
+    from ..reports.html.page import render_traces
 
     analysis, drawn = analyze_for_page(paths)
     listed = ", ".join(_text(path) for path in paths[:3]) + (" ..." if len(paths) > 3 else "")
-    text = render(trace_page(analysis), of_analysis(analysis, drawn), f"traces in {listed}")
+    text = render_traces(trace_page(analysis), of_analysis(analysis, drawn), f"traces in {listed}")
     write_output(output, text)
     return analysis
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ..advisor.advise import advise
-from ..advisor.gpu_memory.context import MOST_CONTEXT_BYTES
+from ..advisor.gpu_memory.caching_allocator import MOST_CONTEXT_BYTES
 from ..advisor.gpu_memory.mig import fitting_slice
 from ..advisor.search.next_trial import expected
 from ..probes.distributed.ranks import MPIRUN, SELF_STARTED, SRUN

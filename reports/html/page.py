@@ -1,4 +1,4 @@
-"""The report as one HTML file that asks nobody for anything.
+"""Reports of runs, and of traces without one, as one HTML file that asks nobody for anything.
 
 Everything stands in the file: style, uPlot with its licence, the data. The content security policy
 allows exactly the style and the scripts by their hashes and nothing else. Without JavaScript the
@@ -18,6 +18,7 @@ import msgspec
 from ..anatomy import Anatomies
 from ..chart import Chart
 from ..report import DeviceSection, Report
+from ..tab import TracePage
 from ..words.compared import not_compared
 from ..words.flames import kinds_of, notes_of, title_of
 from . import ASSETS, SCRIPTS, asset, flame
@@ -175,3 +176,21 @@ def environment(*first: Path) -> jinja2.Environment:
     }
     templates.globals.update(helpers)
     return templates
+
+
+def render_traces(page: TracePage, anatomies: Anatomies | None, name: str) -> str:
+    """The whole file of what `analyze` found; the tab shows the same.
+
+    Args:
+        page: of the traces.
+        anatomies: pictures of their steps.
+        name: what was looked at.
+    """
+    return whole_file(
+        "traces.html.jinja",
+        {f"t-{chart.key}": chart for chart in page.charts},
+        anatomies,
+        report={"title": name},
+        page=page,
+        name=name,
+    )

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from batchadvisor.advisor.gpu_memory.context import LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
+from batchadvisor.advisor.gpu_memory.caching_allocator import (
+    LEAST_CONTEXT_BYTES,
+    MOST_CONTEXT_BYTES,
+)
 from batchadvisor.features.estimate.fit.first_steps import Held
 from batchadvisor.features.estimate.fit.forecast import (
     EAGER_BYTES,

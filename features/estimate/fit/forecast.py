@@ -16,8 +16,12 @@ from itertools import pairwise, repeat
 
 import msgspec
 
-from ....advisor.gpu_memory.caching_allocator import CachingAllocator, NoMemoryError
-from ....advisor.gpu_memory.context import LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
+from ....advisor.gpu_memory.caching_allocator import (
+    LEAST_CONTEXT_BYTES,
+    MOST_CONTEXT_BYTES,
+    CachingAllocator,
+    NoMemoryError,
+)
 from ....advisor.gpu_memory.expandable_segments import ExpandableAllocator
 from ....advisor.measured.step_law import GROWTH, SMALLEST, StepLaw, fit_step_law, law_of_trials
 from ....records import FakeTrial, Variant
