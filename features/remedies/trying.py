@@ -49,13 +49,13 @@ from .catalogue import (
     together,
     worker_numbers,
 )
-from .checked import checked
 from .compare import (
     AS_IT_IS,
     LOOKS,
     ROUNDS_TO_CLAIM,
     WITH_REMEDY,
     Turn,
+    checked,
     is_enough,
     load_of,
     outcome_of,

@@ -42,9 +42,8 @@ from .sections.profiled_memory import profiled_section
 from .sections.tail import rank_blocks, tail_texts
 from .sections.tokens import token_facts, token_reasons
 from .sections.training import training_rows
-from .sizes.columns import sizes_table
+from .sizes.columns import plain_table, sizes_table
 from .sizes.rows import size_rows
-from .sizes.tables import plain_table
 
 LONGEST = 1500
 """Letters of what is said of all sizes or causes together."""

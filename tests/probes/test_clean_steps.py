@@ -24,8 +24,6 @@ from batchadvisor.spread import quantile_spread
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .stalled_steps import step, steps_with_stalls
-
 timed_steps = st.lists(
     st.builds(
         TimedStep,
@@ -46,6 +44,17 @@ timed_steps = st.lists(
     max_size=40,
 )
 STEPS = Judged((0.1, 0.2, 0.1, 0.3, 0.4, 0.5, 0.6, 0.7), (0, 0.1, 0, 0, 0, 0.2, 0, 0), known=True)
+
+
+def step(seconds=0.02, delay=0.0, **evidence):
+    return TimedStep(seconds, StepEvidence(delay_s=delay, switches=0, **evidence))
+
+
+def steps_with_stalls(num=60, every=10, *, stall_s=1.5):
+    return [
+        step(0.02 + stall_s, 0.3 * stall_s) if n % every == 0 else step(0.02 + 1e-5 * (n % 7))
+        for n in range(num)
+    ]
 
 
 def now_and_then(slow_s, usual_s=0.02, *, every=10, num=50):
