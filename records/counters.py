@@ -67,3 +67,10 @@ class Counters(Record, frozen=True, kw_only=True):
     pcie_tx_bytes_per_s: float | None = None
     pcie_rx_bytes_per_s: float | None = None
     unavailable: dict[str, str] = {}
+
+    @property
+    def mean_w(self) -> float | None:
+        """Mean power: the energy counter over the window's time, else the median of the samples."""
+        if self.energy_j is not None and self.window_s:
+            return self.energy_j / self.window_s
+        return self.power_w

@@ -6,7 +6,7 @@ meets is decided from these shapes (`features/estimate/fit/size_limits.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch.utils.flop_counter import flop_registry, shape_wrapper
 
 from ...records import LargeTensor, OpWork, TensorUse
 from ..windows.step_flops import WITHOUT_FORMULA, own_formulas, rounds
+from .known_outputs import tensors_of
 from .model_tree import parts_of
 
 MOVES_NOTHING = frozenset(
@@ -66,7 +67,7 @@ class StepWork:
         if name in WITHOUT_FORMULA:
             self.problem = f"torch's flop counter has no formula for {name}"
             return
-        given = _tensors((*args, *kwargs.values()))
+        given = tensors_of((*args, *kwargs.values()))
         formula = self._formulas.get(func.overloadpacket)
         flops = 0
         if formula is not None:
@@ -75,7 +76,7 @@ class StepWork:
             except Exception as error:  # noqa: BLE001  a formula must not end the estimate
                 self.problem = f"torch's flop counter fails at {name}: {type(error).__name__}"
                 return
-        moved = _moved(name, given, _tensors((out,)))
+        moved = _moved(name, given, tensors_of((out,)))
         if flops or moved:
             self.operations.append(OpWork(_type_of(name, given) if flops else "", flops, moved))
 
@@ -101,17 +102,6 @@ def _type_of(name: str, given: list[torch.Tensor]) -> str:
     if dtype == torch.float32 and rounds(name):
         return "tfloat32"
     return str(dtype).removeprefix("torch.")
-
-
-def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
-    """Those that stand alone or in a list."""
-    tensors: list[torch.Tensor] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            tensors.append(value)
-        elif isinstance(value, (list, tuple)):
-            tensors += [each for each in value if isinstance(each, torch.Tensor)]
-    return tensors
 
 
 class LargeTensors:

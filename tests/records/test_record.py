@@ -226,13 +226,10 @@ class TestStore:
         assert read_record(store.folder).state == "interrupted"
         assert [one.name for one in store.folder.iterdir()] == [RECORD]
 
-    def test_a_failed_save_leaves_the_old_record(self, store, monkeypatch):
+    def test_a_failed_save_leaves_the_old_record(self, store, fill_disk):
         store.save(full_record())
 
-        def full_disk(_):
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr("os.fsync", full_disk)
+        fill_disk()
         with pytest.raises(RunError, match="No space left"):
             store.save(msgspec.structs.replace(full_record(), state="failed"))
         assert read_record(store.folder) == full_record()

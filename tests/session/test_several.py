@@ -72,11 +72,8 @@ def test_an_interrupt_before_anything_is_measured_is_no_failure(tmp_path, monkey
     assert not outcome.recommends
 
 
-def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch):
-    def full(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
+def test_a_full_disk_is_one_clear_error(tmp_path, fill_disk):
+    fill_disk()
     with pytest.raises(RunError, match=r"cannot write into .*: No space left on device"):
         run(tmp_path / "out")
     assert not (tmp_path / "out").exists()
