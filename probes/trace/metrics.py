@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +22,6 @@ from .gaps import HostCalls, blocking_calls
 from .health import health_of
 from .intervals import IntervalSet
 from .launchers import Host, Places
-from .reader import read_trace
 from .results import DeviceMetrics, StepMetrics, TraceMetrics, WindowSource
 from .steps import UNKNOWN, HostSteps, launch_calls
 
@@ -31,15 +29,6 @@ NO_GPU = "the trace holds no GPU activity"
 NO_HOST = "the trace holds no host activity"
 _NO_OPERATORS = "the trace holds no CPU operators"
 _NO_STEPS = "the trace holds no profiler steps"
-
-
-def analyse_file(path: Path | str) -> TraceMetrics:
-    """Reads a trace and analyses it.
-
-    Raises:
-        UsageError: there is no such file, it is empty, or it is no trace.
-    """
-    return analyse(read_trace(path))
 
 
 def analyse(trace: Trace) -> TraceMetrics:
