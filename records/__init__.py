@@ -55,6 +55,7 @@ from .explained import (
 from .fake_step import (
     FakeTrial,
     LargeTensor,
+    MemoryPrior,
     OptimizerKind,
     OpWork,
     PeakPlace,
@@ -79,7 +80,6 @@ from .laws import MemoryLaw, PriorLaw, TimeLaw
 from .length_risk import EpochRisk, LengthLaw, MemoryRisk
 from .memory import DeviceMemory, Memory, MemoryCurve
 from .orders import BatchOrder, OrderEstimate, OrderEstimates
-from .prior import MemoryPrior
 from .profile import (
     CallTime,
     Copies,

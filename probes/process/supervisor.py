@@ -24,14 +24,13 @@ from ...records import (
 from ..devices import host
 from ..devices.gpu_in_use import GpuInUse
 from ..source.call_site import is_users, shown_path
-from . import shared_memory
 from .channel import ChannelClosedError
 from .endings import ENDED, WAITED, RanksStarting, WorkerGone, over
 from .faults import outcome_of_exit
 from .interrupts import held_back
 from .messages import CannotSteer, Ended, Found, Message, Progress, Raised, Spawning
 from .orders import AnswerT, Ask, Order, WorkOrder
-from .process_group import ProcessGroup
+from .process_group import ProcessGroup, shared_segments
 from .worker_launch import Launched
 from .worker_listener import LastWords, Silence, WorkerListener
 
@@ -74,7 +73,7 @@ class Worker:
         self._silence_s = silence_s
         self._setup_s = setup_s
         self._oom_kills = host.num_oom_kills()
-        others = shared_memory.files()
+        others = shared_segments()
         self._ending = False
         self._ended = False
         self._killed = False
