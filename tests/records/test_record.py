@@ -101,13 +101,20 @@ class TestRecord:
             '{"schema_version": "1.0"}',
             "nonsense",
             '{"schema_version": "1.1", "x": ' + "[" * 100_000,
+            "null",
+            "\x00\xff",
+            '{"a": NaN}',
         ],
-        ids=["empty", "cut", "list", "number", "nothing else", "word", "brackets without end"],
+        ids=[
+            *("empty", "cut", "list", "number", "nothing else", "word", "brackets without end"),
+            *("null", "bytes", "no number"),
+        ],
     )
     def test_what_is_no_record_is_refused(self, tmp_path, text):
         (tmp_path / RECORD).write_text(text)
-        with pytest.raises(UsageError, match="is not a record"):
+        with pytest.raises(UsageError, match="is not a record") as error:
             read_record(tmp_path)
+        assert "\n" not in error.value.what
 
     @pytest.mark.parametrize(
         ("place", "value", "reason"),
