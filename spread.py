@@ -112,6 +112,12 @@ def around_mean(spread: Spread, mean: float) -> Spread:
     return msgspec.structs.replace(spread, median=mean, low=low, high=high)
 
 
+def mean_of_all(values: Sequence[float | None]) -> float | None:
+    """The mean; `None` where one of them is unknown, or there is none."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
 def quantile_spread(
     values: Sequence[float], share: float, confidence: float = CONFIDENCE
 ) -> Spread | None:

@@ -13,7 +13,7 @@ one more real step. Real and fake steps take the forms of operations that CUDA t
 The profiler also sees what one operation takes and gives back inside itself, such as the CPU's
 workspaces of convolutions. The column without them leaves out what was allocated and freed within
 one operation of the dispatcher. The range is what `estimate` states of tensors, from the law
-(`features/estimate/fit/peak_range.py`). Beside it: the least memory in which a replica of torch's
+(`features/estimate/fit/forecast.py`). Beside it: the least memory in which a replica of torch's
 caching allocator serves the requests of the fake step, against those of the real one.
 
 These are bytes, not seconds: other work on the machine does not change them.
@@ -30,8 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from batchadvisor.features.estimate.fit.forecast import Between, fits, reserved_bytes
-from batchadvisor.features.estimate.fit.peak_range import peak_range
+from batchadvisor.features.estimate.fit.forecast import Between, fits, peak_range, reserved_bytes
 from batchadvisor.probes.fake_step.cuda_forms import use_cuda_forms
 from batchadvisor.probes.fake_step.fake_steps import FakeSteps
 from batchadvisor.probes.fake_step.storage_count import StorageCount

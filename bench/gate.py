@@ -38,9 +38,9 @@ from statistics import median, stdev
 from typing import Any
 
 from batchadvisor.advisor.measured.speeds import SURE
-from batchadvisor.features.gate.conditions import condition_of
 from batchadvisor.features.gate.evidence import ROUNDS_NEEDED, Run
 from batchadvisor.features.gate.judge import judge
+from batchadvisor.features.gate.session import condition_of
 from batchadvisor.session.recording.store import read_record
 from batchadvisor.spread import paired_spread
 from common import HERE, RESULTS, Results, header, say, table

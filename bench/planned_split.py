@@ -34,7 +34,7 @@ from typing import Any
 
 import msgspec
 from batchadvisor.features.plan.records import ClusterPlan, PlanOption
-from batchadvisor.features.plan.words.snippet import snippet_of_shares
+from batchadvisor.features.plan.words import snippet_of_shares
 from batchadvisor.probes.process.duty_cycle import DutyCycle
 from batchadvisor.reports.words.split_snippet import IN_THE_LOOP
 from batchadvisor.session.recording.store import read_record

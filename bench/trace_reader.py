@@ -71,7 +71,8 @@ def enlarge(source: Path, target: Path, times: int) -> int:
 
 
 def read_ours(path: str) -> dict[str, object]:
-    metrics = import_module("batchadvisor.probes.trace.metrics").analyse_file(path)
+    trace = import_module("batchadvisor.probes.trace.reader").read_trace(path)
+    metrics = import_module("batchadvisor.probes.trace.metrics").analyse(trace)
     device = metrics.devices[0]
     return {
         "steps": len(metrics.steps),

@@ -1,7 +1,7 @@
 """The profiling callback: the same measurements inside a training of the user's own.
 
 `step_counter.py` is told of runs, steps and micro-batches and knows no framework;
-`device_readings.py` reads memory and counters; `recorder.py` makes the record of both; each file of
+`devices.py` reads memory and counters; `recorder.py` makes the record of both; each file of
 `adapters/` is for one framework.
 """
 

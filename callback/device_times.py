@@ -18,8 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .step_kinds import StepKind
-from .stretches import Stretch
+from .step_kinds import StepKind, Stretch
 
 MAX_PENDING_PIECES = 512
 """Pieces that the device has not passed; beyond that a piece goes on."""

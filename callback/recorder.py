@@ -25,9 +25,8 @@ from ..session.recording.event_files import EventStore
 from ..session.recording.store import RunStore
 from . import trials_from_counts
 from .creep_watch import CreepWatch
-from .device_readings import DeviceReadings
 from .device_times import Pacer
-from .devices import MemoryProbe
+from .devices import DeviceReadings, MemoryProbe
 from .event_buffer import EventBuffer
 from .loop_info import Facts, versions
 from .memory_look import MemoryLook

@@ -17,8 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from .device_times import Pacer
-from .step_kinds import StepKind
-from .stretches import Stretch
+from .step_kinds import StepKind, Stretch
 
 MAX_KINDS = 64
 """Kinds of steps (size, micro-batches) that are told apart, so that memory stays bounded."""

@@ -127,7 +127,7 @@ class Watch:
 
     def _leave_memory_page(self, recorder: Recorder) -> None:
         """Writes the page of what filled the memory beside the record."""
-        from ..session.memory_page import write_memory_page
+        from ..session.memory import write_memory_page
 
         assert self.record is not None
         problem = write_memory_page(self.record, recorder.folder, recorder.memory.snapshot)

@@ -50,8 +50,8 @@ def advise(
     the size, why, and the change as a diff.
     """
     from ..advisor.advise import advise as advise_on
+    from ..session.answer import answer_line
     from ..session.devices.outcome import read_devices
-    from ..session.line import answer_line
     from ..session.recording.store import read_record
     from ..session.setup.options import check_energy
 

@@ -28,9 +28,8 @@ from .brief import BRIEF_VERSION, Brief
 from .callback_observations import NoiseScale, Observed, SizeSeen, StretchesSeen
 from .checks import Loss, Outcome, TailCheck
 from .checkup import Check, Checkup
-from .clocks import GPU_LIMITS, GPU_SETTINGS
 from .comparison import Change, Comparison, Difference, shared_size
-from .counters import Counters
+from .counters import GPU_LIMITS, GPU_SETTINGS, Counters
 from .creep import KeptTensors, MemoryCreep
 from .devices import DeviceRun, DevicesRecord, TwinCheck
 from .distribution import (
@@ -56,6 +55,7 @@ from .explained import (
 from .fake_step import (
     FakeTrial,
     LargeTensor,
+    MemoryPrior,
     OptimizerKind,
     OpWork,
     PeakPlace,
@@ -80,7 +80,6 @@ from .laws import MemoryLaw, PriorLaw, TimeLaw
 from .length_risk import EpochRisk, LengthLaw, MemoryRisk
 from .memory import DeviceMemory, Memory, MemoryCurve
 from .orders import BatchOrder, OrderEstimate, OrderEstimates
-from .prior import MemoryPrior
 from .profile import (
     CallTime,
     Copies,

@@ -1,8 +1,29 @@
-"""NVML's counters over a window."""
+"""NVML's counters over a window, and what its reasons for lower clocks mean, by their names.
+
+The bits are those of NVML's `nvmlClocksEventReasons`; their names are read in probes.
+"""
 
 from __future__ import annotations
 
 from .base import Record
+
+GPU_LIMITS = frozenset(
+    {
+        "hw_slowdown",
+        "sw_thermal_slowdown",
+        "hw_thermal_slowdown",
+        "hw_power_brake_slowdown",
+    }
+)
+"""Something holds the GPU back: heat, a hardware brake, a brake from outside on power."""
+
+GPU_SETTINGS = {
+    "applications_clocks_setting": "application clocks that somebody set",
+    "sw_power_cap": "its power limit, as a data-centre GPU does whenever it is full",
+    "sync_boost": "clocks that are kept the same on several GPUs",
+    "display_clock_setting": "the clocks of its display",
+}
+"""How the GPU is run; every size meets it, so that it is no reason to doubt one."""
 
 
 class Counters(Record, frozen=True, kw_only=True):
@@ -46,3 +67,10 @@ class Counters(Record, frozen=True, kw_only=True):
     pcie_tx_bytes_per_s: float | None = None
     pcie_rx_bytes_per_s: float | None = None
     unavailable: dict[str, str] = {}
+
+    @property
+    def mean_w(self) -> float | None:
+        """Mean power: the energy counter over the window's time, else the median of the samples."""
+        if self.energy_j is not None and self.window_s:
+            return self.energy_j / self.window_s
+        return self.power_w

@@ -19,6 +19,8 @@ PeakRole = Literal[
 ]
 """Use of memory; loss and logits: what torch's loss functions get and make; kept from before: it
 lived as the step began, and is none of the others."""
+PriorKind = Literal["tensors", "segments"]
+"""The count behind the law: live tensors, or what torch's CUDA allocator would reserve for them."""
 
 
 class PeakPlace(Record, frozen=True, kw_only=True):
@@ -215,3 +217,24 @@ class Variant(Record, frozen=True, kw_only=True):
         if self.length:
             parts.append(f"length {self.length}")
         return ", ".join(parts) or "as written"
+
+
+class MemoryPrior(Record, frozen=True, kw_only=True):
+    """Peaks of steps that computed nothing; an estimate, which the first real peaks correct.
+
+    Attributes:
+        peaks: bytes by batch size.
+        passes: the most outside of the optimizer's step, by batch size; empty in old records, and
+            where that was not counted.
+        floor_bytes: parameters, gradients and the optimizer's state: no step takes less.
+        kind: what was counted; `segments`, what an allocator reserves, only in old records.
+        elapsed_s: wall time of these steps and of the process that made them.
+        reason: why there are none; the search then goes by real peaks alone.
+    """
+
+    peaks: dict[int, int] = {}
+    passes: dict[int, int] = {}
+    floor_bytes: int = 0
+    kind: PriorKind = "tensors"
+    elapsed_s: float = 0.0
+    reason: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import Record
-from .prior import PriorKind
+from .fake_step import PriorKind
 
 
 class MemoryLaw(Record, frozen=True, kw_only=True):

@@ -10,8 +10,8 @@ from .checks import LossCheck, Outcome
 from .distribution import Distribution
 from .edit import EditCheck
 from .explained import MemoryExplained
+from .fake_step import MemoryPrior
 from .goal import Goal
-from .prior import MemoryPrior
 from .script import Discovery, FileTouched, ScriptInfo
 from .trial import Trial
 

@@ -14,7 +14,7 @@ from .memory import Memory
 from .profile import Profile
 from .quality import Cause, StepQuality
 from .request import Purpose, TrialKind, TrialRequest
-from .tokens import ChosenBatch, CountedTokens, LengthCensus, Tokens
+from .tokens import ChosenBatch, CountedTokens, LengthCensus, LengthChoice, Tokens
 
 
 class InputSize(Record, frozen=True, kw_only=True):
@@ -190,6 +190,12 @@ class Trial(Record, frozen=True, kw_only=True):
     def arrived_share(self) -> float:
         """Samples that reached the training loop over those that were drawn, or over the budget."""
         return 1.0 if self.mean_arrived is None else self.mean_arrived / self.batch_size
+
+    @property
+    def chosen_length(self) -> LengthChoice:
+        """Which samples it began with, where lengths were asked for."""
+        chosen = None if self.inputs is None else self.inputs.chosen
+        return "" if chosen is None else chosen.length
 
     @property
     def contended(self) -> bool:

@@ -30,24 +30,27 @@ GRAPH_KERNELS = 2.0
 """Kernels per launch from which on graphs are spoken of."""
 
 
-def analyze(paths: Sequence[Path], num_kernels: int = 10, *, lenient: bool = False) -> Analysis:
+def analyze(paths: Sequence[Path], num_kernels: int = 10) -> Analysis:
     """Reads traces and says what limits their steps.
 
     Args:
         paths: files, or folders that hold traces.
         num_kernels: rows of each table of kernels and operators.
-        lenient: a named file that is no trace is skipped, as those of folders are.
 
     Raises:
         UsageError: a path is no trace, or a folder holds none.
     """
-    return _read(paths, num_kernels, lenient=lenient, pictures=False)[0]
+    return _read(paths, num_kernels, lenient=False, pictures=False)[0]
 
 
 def analyze_for_page(
     paths: Sequence[Path], *, lenient: bool = False
 ) -> tuple[Analysis, tuple[TraceAnatomy, ...]]:
-    """Reads traces with all that a page shows: more kernels, flame graphs, pictures of steps."""
+    """Reads traces with all that a page shows: more kernels, flame graphs, pictures of steps.
+
+    Args:
+        lenient: a named file that is no trace is skipped, as those of folders are.
+    """
     analysis, drawn = _read(paths, NUM_ROWS, lenient=lenient, pictures=True)
     return analysis, tuple(drawn)
 
@@ -61,11 +64,11 @@ def write_page(paths: Sequence[Path], output: Path) -> Analysis:
     """
     from ..reports.builder.anatomy import of_analysis
     from ..reports.builder.traces import trace_page
-    from ..reports.html.traces import render
+    from ..reports.html.page import render_traces
 
     analysis, drawn = analyze_for_page(paths)
     listed = ", ".join(_text(path) for path in paths[:3]) + (" ..." if len(paths) > 3 else "")
-    text = render(trace_page(analysis), of_analysis(analysis, drawn), f"traces in {listed}")
+    text = render_traces(trace_page(analysis), of_analysis(analysis, drawn), f"traces in {listed}")
     write_output(output, text)
     return analysis
 

@@ -18,7 +18,6 @@ from ..probes.source.placeholder import filled
 from ..probes.source.replaced import replacement_at
 from ..records import BatchSizeSource, EditCheck
 from .recording.record_writer import RecordWriter
-from .workers.look import look
 
 if TYPE_CHECKING:
     from .setup.options import RunOptions
@@ -93,7 +92,7 @@ def _tried(
     """The first steps of the script with the change in force."""
     left_s = end_s(writer.record.goal.budget_s) - writer.search_s
     try:
-        found = look(workers, left_s, batch_cap=None, **changes)
+        found = workers.look(left_s, batch_cap=None, **changes)
     except TimeOver:
         return EditCheck(size=size, reason=NO_TIME_LEFT)
     except RanksStarting:

@@ -1,4 +1,4 @@
-"""A snapshot of torch's memory that exists already, and reports of memory as files."""
+"""What a snapshot of torch's memory says, and reports of memory as files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import msgspec
 
 from ..advisor.explain.memory_cuts import cuts_of
 from ..advisor.gpu_memory.split_limit import limit_of, split_limit
+from ..errors import BatchAdvisorError
 from ..probes.memory.analysis import devices_of, notes_of
 from ..probes.memory.snapshot import Snapshot, read_snapshot
-from ..records import MemoryAnalysis, SnapshotDevice
+from ..records import MemoryAnalysis, RunRecord, SnapshotDevice
 from ..reports.blocks import Document
-from .recording.store import write_output
+from .recording.store import MEMORY_PAGE, write_output, write_whole
 
 
 def analyze_memory(path: Path) -> MemoryAnalysis:
@@ -70,3 +71,35 @@ def write_memory_report(report: Callable[[], Document], data: str, path: Path) -
 
         text = html(report())
     write_output(path, text)
+
+
+def write_memory_page(record: RunRecord, folder: Path, snapshot: Path | None = None) -> str:
+    """Leaves a page of where the memory goes in the folder of a run that had too little.
+
+    Args:
+        snapshot: what torch's recorder wrote, if anything.
+
+    Returns:
+        What went wrong; empty if nothing did.
+    """
+    from ..advisor.advise import advise
+    from ..reports.builder.sections.memory import memory_page
+    from ..reports.html.document import render
+
+    path = folder / MEMORY_PAGE
+    analysis, problem = _analysis(snapshot)
+    try:
+        page = memory_page(record, advise(record).recommended, analysis)
+        write_whole(path, render(page).encode())
+    except OSError as error:
+        return f"{path} could not be written: {error.strerror or error}"
+    return problem
+
+
+def _analysis(snapshot: Path | None) -> tuple[MemoryAnalysis | None, str]:
+    if snapshot is None:
+        return None, ""
+    try:
+        return analyze_memory(snapshot), ""
+    except BatchAdvisorError as error:
+        return None, f"torch's snapshot could not be read: {error.what}"

@@ -112,7 +112,7 @@ def _leave_page(record: RunRecord, folder: Path, display: Display) -> None:
     """A page in the run's folder, where memory was refused."""
     if refused_size(record) is None:
         return
-    from .memory_page import write_memory_page
+    from .memory import write_memory_page
 
     dumped = max(folder.glob(REFUSED_FILES), key=lambda path: path.stat().st_mtime, default=None)
     problem = write_memory_page(record, folder, dumped)

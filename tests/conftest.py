@@ -50,6 +50,16 @@ def _nothing_compiled():
         utils.counters.clear()
 
 
+@pytest.fixture
+def fill_disk(monkeypatch):
+    """Called, it leaves no room on the disk for what is written safely."""
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    return lambda: monkeypatch.setattr("os.fsync", full)
+
+
 @pytest.fixture(scope="session")
 def recorded():
     """Folder of the recorded traces; the test is skipped where they are not."""

@@ -23,6 +23,9 @@ LARGE_SEGMENT_BYTES: Final = 20 * MIB
 MIN_LARGE_BYTES: Final = 10 * MIB
 LARGE_ROUND_BYTES: Final = 2 * MIB
 """Larger requests get a segment of their own, rounded up to this (kRoundLarge)."""
+LEAST_CONTEXT_BYTES = 300 << 20
+MOST_CONTEXT_BYTES = 650 << 20
+"""Bytes of CUDA's context, its libraries and workspaces, beside torch's allocator: from, to."""
 
 
 class NoMemoryError(Exception):

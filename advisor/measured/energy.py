@@ -21,20 +21,11 @@ Z = 1.96
 """Standard deviations of a normal error on either side of a 95 % interval."""
 
 
-def watts(counters: Counters | None) -> float | None:
-    """Mean power of a window: the energy counter over its time, else the median of the samples."""
-    if counters is None:
-        return None
-    if counters.energy_j is not None and counters.window_s:
-        return counters.energy_j / counters.window_s
-    return counters.power_w
-
-
 def samples_per_joule(trial: Trial) -> float | None:
     """Samples over the energy that the device took for them; `None` where it was not measured."""
     if trial.samples_per_joule is not None:
         return trial.samples_per_joule
-    power = watts(trial.counters)
+    power = None if trial.counters is None else trial.counters.mean_w
     if trial.samples_per_s is None or not power or too_short(trial.counters):
         return None
     return trial.samples_per_s.median / power

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...records import EpochRisk, LengthCensus, LengthLaw, LoaderInfo, MemoryRisk, RunRecord, Trial
+from ...records import EpochRisk, LengthCensus, LengthLaw, LoaderInfo, MemoryRisk, RunRecord
 from .epoch_chance import Epoch, chance, worst_peak
 from .length_law import fit_lengths, points_of
 
@@ -41,7 +41,7 @@ def risk_of(record: RunRecord) -> LengthRisk | str:
     law = fit_lengths(points_of(record.trials))
     if isinstance(law, str):
         return law
-    if not any(trial.ran and _length(trial) == "longest" for trial in asked):
+    if not any(trial.ran and trial.chosen_length == "longest" for trial in asked):
         return "no window with the longest samples ran"
     censuses = [
         trial.inputs.census
@@ -53,12 +53,6 @@ def risk_of(record: RunRecord) -> LengthRisk | str:
     census = max(censuses, key=lambda census: census.num_samples)
     epoch = _epoch(record, record.discovery.primary, census)
     return LengthRisk(law, census, record.device.capacity_bytes, epoch)
-
-
-def _length(trial: Trial) -> str:
-    """Which samples a window began with."""
-    chosen = None if trial.inputs is None else trial.inputs.chosen
-    return "" if chosen is None else chosen.length
 
 
 def packed(record: RunRecord) -> bool:

@@ -12,10 +12,7 @@ NOISE_CONFIDENCE = 0.95
 
 
 def noise_interval(
-    pairs: Sequence[tuple[float, float]],
-    small: int,
-    large: int,
-    confidence: float = NOISE_CONFIDENCE,
+    pairs: Sequence[tuple[float, float]], small: int, large: int
 ) -> tuple[float | None, float | None] | str:
     """The interval of tr(Sigma)/|G|^2 in samples, or why there is none.
 
@@ -32,7 +29,6 @@ def noise_interval(
     Args:
         pairs: mean squared norm of the small gradients, squared norm of the large one, a step each.
         small, large: samples behind them.
-        confidence: nominal coverage.
 
     Returns:
         Low and high; high is `None` where only the lower bound is supported. It is then one-sided
@@ -63,10 +59,10 @@ def noise_interval(
     ratio = sum_signal / sum_noise
     mean = sum(known) / num
     error = sqrt((num - 1) / num * sum((estimate - mean) ** 2 for estimate in known))
-    two_sided = student_quantile(0.5 + confidence / 2, num - 1) * error
+    two_sided = student_quantile(0.5 + NOISE_CONFIDENCE / 2, num - 1) * error
     if ratio - two_sided > 0:
         return 1 / (ratio + two_sided), 1 / (ratio - two_sided)
-    upper = ratio + student_quantile(confidence, num - 1) * error
+    upper = ratio + student_quantile(NOISE_CONFIDENCE, num - 1) * error
     if upper <= 0:
         return "the noise hides the gradient altogether"
     return 1 / upper, None

@@ -65,14 +65,8 @@ def _fitting(
         return window
     while window.size > 1 and _too_much(measurements, window):
         window = _Window(window.size // 2, "longest")
-    known = {trial.batch_size for trial in made if _chosen(trial) == "longest"}
+    known = {trial.batch_size for trial in made if trial.chosen_length == "longest"}
     return None if window.size in known else window
-
-
-def _chosen(trial: Trial) -> LengthChoice:
-    """Which samples a window began with."""
-    chosen = None if trial.inputs is None else trial.inputs.chosen
-    return "" if chosen is None else chosen.length
 
 
 def _next(measurements: Measurements, made: list[Trial]) -> _Window | None:

@@ -1,26 +1,38 @@
-"""`batchadvisor view`: TensorBoard on loopback, at our tab."""
+"""`batchadvisor view`: TensorBoard on loopback, at our tab.
+
+Also who may ask it, and what becomes of the processes that its plugins start.
+"""
 
 from __future__ import annotations
 
+import atexit
+import ipaddress
+import multiprocessing
 import os
 import signal
 import socket
 import threading
+import time
+from collections.abc import Callable, Iterable
 from importlib import metadata
+from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from ...errors import RunError, UsageError
 from ...probes.process.interrupts import like_ctrl_c
 from ...session.recording.store import RECORD, TRACES
 from .board import Board
-from .plugin_readers import Readers
-from .web import loopback_only, without_tracebacks
 
 RUNS = Path("batchadvisor-runs")
 HOST = "127.0.0.1"
 RELOAD_S = 5.0
 Tab = Literal["auto", "on", "off"]
+Result = TypeVar("Result")
+Environ = dict[str, Any]
+StartResponse = Callable[..., Any]
+App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 PROFILER_MODULE = "torch_tb_profiler"
 PROFILER_ADDRESS = "/data/plugin/pytorch_profiler/"
@@ -30,6 +42,12 @@ MAX_AUTO_BYTES = 100_000_000
 some 12 MB a second, and keeps several times their size in memory (bench/trace_reader.py)."""
 PACKED_RATIO = 20
 """How many times smaller packed traces are, about."""
+FORBIDDEN = (
+    "batchadvisor view answers requests from this machine only, and {host} is not its name "
+    "(localhost, 127.0.0.1). Otherwise a page of another site whose name points here could read "
+    "all that is shown.\nBehind a proxy of your own, start TensorBoard itself: tensorboard "
+    "--logdir LOGDIR shows the same tab.\n"
+)
 
 
 class Viewing:
@@ -262,3 +280,118 @@ def _server(logdir: Path, port: int | None, plugins: list[Any]) -> Any:
         raise _taken(what) from error
     except program.TensorBoardServerException as error:
         raise RunError(f"TensorBoard does not start: {error.msg}.") from error
+
+
+def loopback_only(app: App) -> App:
+    """Refuses requests whose Host header names anything but this machine's loopback.
+
+    A browser sends the name of the page's own site there. A site that has its name resolve to
+    127.0.0.1 (DNS rebinding) would otherwise be of the same origin as TensorBoard and read it all.
+    """
+
+    def guarded(environ: Environ, start: StartResponse) -> Iterable[bytes]:
+        host = environ.get("HTTP_HOST", "")
+        if is_loopback(host):
+            return app(environ, start)
+        return _plain(start, "403 Forbidden", FORBIDDEN.format(host=host[:100] or "(none)"))
+
+    return guarded
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a Host header names the loopback, on any port: a tunnel may come from another.
+
+    >>> list(map(is_loopback, ("localhost:6006", "127.0.0.1", "[::1]:80", "LocalHost")))
+    [True, True, True, True]
+    >>> list(map(is_loopback, ("", "a.com", "127.0.0.1.a.com", "0.0.0.0", "localhost.a.com")))
+    [False, False, False, False, False]
+    >>> list(map(is_loopback, ("a@localhost", "localhost/a.com", "[::1", "localhost#a.com")))
+    [False, False, False, False]
+    """
+    if set(host) & set("@/?#\\"):
+        return False
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def without_tracebacks(app: App, prefix: str) -> App:
+    """Answers with a sentence where a plugin of others raises; the terminal shows nothing.
+
+    Args:
+        prefix: of the plugin's addresses.
+    """
+
+    def guarded(environ: Environ, start: StartResponse) -> Iterable[bytes]:
+        try:
+            return app(environ, start)
+        except Exception as error:
+            if not str(environ.get("PATH_INFO", "")).startswith(prefix):
+                raise
+            failed = f"This plugin failed here: {type(error).__name__}: {error}\n"
+            return _plain(start, "500 Internal Server Error", failed)
+
+    return guarded
+
+
+def _plain(start: StartResponse, status: str, text: str) -> Iterable[bytes]:
+    body = text.encode("utf-8", "replace")
+    headers = [
+        ("Content-Type", "text/plain; charset=utf-8"),
+        ("Content-Length", str(len(body))),
+        ("X-Content-Type-Options", "nosniff"),
+    ]
+    start(status, headers)
+    return [body]
+
+
+class Readers:
+    """Processes that this one starts through `multiprocessing` from now on; ended at its exit."""
+
+    def __init__(self) -> None:
+        self._others = set(multiprocessing.active_children())
+        # After multiprocessing registered its own, so that ours is called first.
+        atexit.register(self.end, with_manager=True)
+
+    def apart(self, start: Callable[[], Result]) -> Result:
+        """Calls `start` in a thread whose threads and processes never see Ctrl-C.
+
+        Both inherit which signals are blocked. The caller's thread is interrupted as ever.
+        """
+        resource_tracker.ensure_running()  # starting it would let the signal through again
+        results: list[Result] = []
+        raised: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                results.append(start())
+            except BaseException as error:  # noqa: BLE001  raised again where it is waited for
+                raised.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        thread.join()
+        if raised:
+            raise raised[0]
+        return results[0]
+
+    def end(self, *, with_manager: bool = False) -> None:
+        """Kills what was started; the manager of the plugin's cache only at the very end."""
+        quiet = 0
+        while quiet < 3:  # the plugin's threads may be about to start another
+            children = [
+                child
+                for child in multiprocessing.active_children()
+                if child not in self._others
+                and (with_manager or not child.name.startswith("SyncManager"))
+            ]
+            for child in children:
+                child.kill()
+            quiet = 0 if children else quiet + 1
+            time.sleep(0.02)

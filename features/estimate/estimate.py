@@ -18,14 +18,12 @@ from ...session.run import Run
 from ...session.setup.options import RunOptions
 from ...units import parse_bytes
 from .fake_loop import WHY_NOT, CannotFakeError, FakeLoop
-from .fit.assumptions import assumptions
 from .fit.evaluation import beside_evaluation
 from .fit.first_steps import Held
-from .fit.forecast import forecast, next_size
+from .fit.forecast import assumptions, forecast, next_size, peak_range
 from .fit.gpu_specs import SPECS
 from .fit.gpus import MEMORY_GIB, AmbiguousGpuError, gpu_named, nearest
 from .fit.nothing_fits import fits_nowhere, too_small
-from .fit.peak_range import peak_range
 from .fit.size_limits import size_limits
 from .records import Estimate, Forecast
 from .step_times import StepTimes, calibration_record

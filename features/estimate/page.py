@@ -21,20 +21,23 @@ from ...reports.words.laws import line_text
 from ...reports.words.wording import clean
 from ...units import format_bytes, format_count
 from .records import Estimate, Forecast
-from .words.bounds import HEAD, TITLE, bound_notes, bound_rows
-from .words.fits import (
+from .words import (
+    BOUNDS_HEAD,
+    BOUNDS_TITLE,
     COMPILED,
+    FITS_TITLE,
+    bound_notes,
+    bound_rows,
     evaluation_text,
     fitting_rows,
+    forecast_law_note,
     headline,
     label_text,
     limit_texts,
+    nothing_fits_texts,
     range_texts,
     tensors_text,
 )
-from .words.fits import TITLE as FITTING
-from .words.laws import forecast_law_note
-from .words.nothing_fits import nothing_fits_texts
 
 MEMORY = "memory"
 LONGEST = 800
@@ -98,13 +101,13 @@ def _fitting(answer: Estimate, evaluated: str) -> list[Section]:
         )
     notes += [f"{name}: unavailable, {reason}." for name, reason in answer.unavailable.items()]
     said = _said([evaluated, *limit_texts(answer)])
-    sections = [_sizes(FITTING, answer.forecasts, answer, notes, said)]
+    sections = [_sizes(FITS_TITLE, answer.forecasts, answer, notes, said)]
     if answer.sharded:
         ranks = answer.sharded[0].variant.ranks
-        title = f"{FITTING}, of each of {ranks} ranks (FSDP2)"
+        title = f"{FITS_TITLE}, of each of {ranks} ranks (FSDP2)"
         sections.append(_sizes(title, answer.sharded, answer))
     if answer.lengths:
-        title = f"{FITTING}, of samples of another length"
+        title = f"{FITS_TITLE}, of samples of another length"
         sections.append(_sizes(title, answer.lengths, answer))
     return sections
 
@@ -193,12 +196,14 @@ def _what_ifs(answer: Estimate) -> Section:
 
 def _bounds(answer: Estimate) -> Section:
     table = Table(
-        title=TITLE,
-        columns=tuple(Column(title=title, left=at < 2) for at, title in enumerate(HEAD)),
+        title=BOUNDS_TITLE,
+        columns=tuple(Column(title=title, left=at < 2) for at, title in enumerate(BOUNDS_HEAD)),
         rows=tuple(Row(cells=tuple(map(clean, row))) for row in bound_rows(answer)),
         notes=tuple(clean(note, limit=LONGEST) for note in bound_notes(answer)),
     )
-    return Section(title=TITLE, blocks=(Grid(table=table, dropped_first=HEAD[:3:-1]),))
+    return Section(
+        title=BOUNDS_TITLE, blocks=(Grid(table=table, dropped_first=BOUNDS_HEAD[:3:-1]),)
+    )
 
 
 def _of_the_step(trial: FakeTrial) -> list[Section]:

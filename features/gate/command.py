@@ -79,9 +79,8 @@ def compare(
     2 wrong use, 3 the runs cannot be compared. Needs no torch.
     """
     from . import session
-    from .conditions import condition_of
 
-    asked = [condition_of(text) for text in conditions]
+    asked = [session.condition_of(text) for text in conditions]
     session.check_files(outputs, junit_file, force=force)
     if before.resolve() == after.resolve():
         raise UsageError(f"{before} is on both sides.", "Name runs before and after the change.")

@@ -1,25 +1,30 @@
-"""Reads the runs of both sides, judges, and writes what was asked for."""
+"""Reads the conditions and the runs of both sides, judges, and writes what was asked for."""
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
 from ...errors import UsageError
 from ...session.recording.store import DEVICES, RECORD, read_record, write_output
 from ...session.report import check_output
-from . import junit
 from .evidence import Run
 from .judge import judge
-from .page import build_page
-from .records import GATE_VERSION, Condition, Gate
+from .page import build_page, junit_xml
+from .records import GATE_VERSION, Condition, Gate, Measure
 
 ANSWER_SUFFIXES = {".md": "Markdown", ".json": "JSON"}
 JUNIT_SUFFIXES = {".xml": "JUnit XML"}
+EXAMPLE_CONDITION = "step_time>+5%"
+_CONDITION = re.compile(r"(?P<measure>[\w.-]*)(?P<sign><=|>=|<|>|=+)?(?P<limit>.*)")
+_LIMIT = re.compile(r"[+-]\d+(?:\.\d+)?%")
 
 
 def gate_of(
@@ -75,7 +80,7 @@ def write(gate: Gate, path: Path, names: tuple[str, str]) -> str:
     """
     suffix = path.suffix.lower()
     if suffix in JUNIT_SUFFIXES:
-        text = junit.render(gate)
+        text = junit_xml(gate)
     elif suffix == ".md":
         from ...reports.markdown.document import render as markdown
 
@@ -122,3 +127,59 @@ def schema_text() -> str:
     title = {"$schema": SCHEMA_URL, "title": f"batchadvisor gate {GATE_VERSION}"}
     schema = {**title, **msgspec.json.schema(Gate)}
     return msgspec.json.format(msgspec.json.encode(schema), indent=1).decode() + "\n"
+
+
+def condition_of(text: str) -> Condition:
+    """The condition that a text states.
+
+    Raises:
+        UsageError: an unknown measure, no `<` or `>`, or a limit without its sign or its unit.
+
+    >>> condition_of("throughput < -5%").limit
+    -0.05
+    """
+    words = "".join(text.split())
+    parts = _CONDITION.fullmatch(words)
+    assert parts is not None  # every part may be empty
+    measure, sign, limit = parts["measure"], parts["sign"], parts["limit"]
+    if measure not in get_args(Measure):
+        what = f"{measure!r} is no measure" if measure else "it names no measure"
+        raise _wrong(text, what, f"Use one of {', '.join(get_args(Measure))}.")
+    if sign not in ("<", ">"):
+        raise _wrong(text, "between measure and limit stands < or >", f"Write {EXAMPLE_CONDITION}.")
+    if not _LIMIT.fullmatch(limit):
+        raise _wrong(text, _what_lacks(limit), f"Write {measure}{sign}{_mended(limit)}.")
+    share = float(limit.rstrip("%")) / 100
+    if share <= -1:
+        raise _wrong(text, "nothing shrinks by all of it or more", f"Write {EXAMPLE_CONDITION}.")
+    return Condition(text=words, measure=_measure(measure), above=sign == ">", limit=share)
+
+
+def _measure(name: str) -> Measure:
+    return next(each for each in get_args(Measure) if each == name)
+
+
+def _wrong(text: str, why: str, remedy: str) -> UsageError:
+    return UsageError(f"--fail-if {text!r}: {why}.", remedy)
+
+
+def _what_lacks(limit: str) -> str:
+    number = _number(limit.strip("%"))
+    if number is None:
+        return f"{limit!r} is no change in percent" if limit else "it lacks its limit"
+    if not limit.endswith("%"):
+        return f"the limit {limit} lacks its unit, %"
+    return f"the limit {limit} lacks its sign: + is more, - is less"
+
+
+def _mended(limit: str) -> str:
+    number = _number(limit.strip("%"))
+    return "+5%" if number is None else f"{number:+g}%"
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if isfinite(number) else None

@@ -82,13 +82,13 @@ def emit(
     records go to a volume, a folder for each type.
     """
     from ...session.recording.store import write_output
-    from . import emit as session
+    from .engines.kubernetes import emitted
 
     typed = _checked_options(run_options, script, arguments)
     if output is not None and output.exists() and not force:
         raise UsageError(f"{output} exists.", "Name another file, or overwrite it with --force.")
     command = ("batchadvisor", "run", *typed, script, *arguments)
-    text, steps = session.emitted(command, script, as_json=as_json, **options)
+    text, steps = emitted(command, script, as_json=as_json, **options)
     if output is None:
         click.echo(text, nl=False)
     else:

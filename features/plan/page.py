@@ -17,7 +17,7 @@ from ...reports.words.wording import (
 )
 from ...units import format_seconds
 from .records import ClusterPlan, PlanCard, PlanOption, PlanShare, RankPoint
-from .words.snippet import snippet_of_shares
+from .words import snippet_of_shares
 
 DIGITS = 0.03
 """Relative precision of the shown figures: as if known to 3 %, so three digits."""

@@ -5,12 +5,13 @@
 
 Each window is a reading of its side in its round, and of its process: what two processes differ by
 for themselves makes their ratio less sure, as between two sizes.
+The numbers of both are compared as well: losses and gradients of the same batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log, sqrt
+from math import hypot, isfinite, log, sqrt
 from statistics import fmean, stdev
 from typing import NamedTuple
 
@@ -21,7 +22,8 @@ from ...advisor.measured.speeds import SURE, Reading, Speeds, Wander, readings_o
 from ...records import Spread, Trial
 from ...spread import student
 from .catalogue import LEAST_GAIN
-from .records import Outcome
+from .records import NumbersChecked, Outcome
+from .settings import Kept, Step
 
 AS_IT_IS, WITH_REMEDY = 1, 2
 """The sides, where the core's comparison has sizes."""
@@ -35,6 +37,11 @@ WORTH_IT = 1.05
 """What surely gains less counts as no gain."""
 PRECISE_RATIO = 0.01
 """Half-width of the ratio's interval at which no further round is made."""
+MOST_SKIPPED = 0.5
+"""A scaler that leaves out more of the steps than this does not train."""
+FIRST_SCALES = 16
+"""Steps that a scaler may leave out while it finds its scale, halved each time from 2 ** 16."""
+OTHER_BATCHES = "no batch was the same in both processes"
 
 
 class Turn(NamedTuple):
@@ -71,9 +78,9 @@ def _readings(turn: Turn) -> list[Reading]:
     ]
 
 
-def ratio(turns: Sequence[Turn], wander: Wander, confidence: float) -> Spread | None:
+def ratio(turns: Sequence[Turn], wander: Wander) -> Spread | None:
     """Throughput with the remedy over that without; `None` where a side has no reading."""
-    return speeds(turns, wander).compare(WITH_REMEDY, AS_IT_IS, confidence)
+    return speeds(turns, wander).compare(WITH_REMEDY, AS_IT_IS, SURE)
 
 
 def rates_of(turns: Sequence[Turn]) -> tuple[tuple[float, float], ...]:
@@ -101,7 +108,7 @@ def load_of(turns: Sequence[Turn], wander: Wander) -> str:
 def is_enough(turns: Sequence[Turn], wander: Wander) -> bool:
     """Whether another round would add nothing to what is said."""
     num_rounds = len({turn.round for turn in turns})
-    sure = ratio(turns, wander, SURE)
+    sure = ratio(turns, wander)
     if num_rounds >= MOST_ROUNDS:
         return True
     if num_rounds not in LOOKS or sure is None:
@@ -116,7 +123,7 @@ def said(turns: Sequence[Turn], wander: Wander) -> Outcome:
     weight. Where they differ by tens, as on a machine that others use, few rounds would make it too
     sure: there the ratios of the rounds have to show the same by themselves, by Student's t.
     """
-    sure = ratio(turns, wander, SURE)
+    sure = ratio(turns, wander)
     if sure is None:
         return "cannot tell"
     outcome = outcome_of(sure)
@@ -154,3 +161,87 @@ def outcome_of(sure: Spread) -> Outcome:
     if sure.high < 1:
         return "slower"
     return "no gain" if sure.high < WORTH_IT else "cannot tell"
+
+
+def checked(usual: Kept, remedy: Kept, *, begins_late: bool, drops: bool) -> NumbersChecked:
+    """Losses and gradients of batches that both trained on, in the same order.
+
+    Args:
+        begins_late: the remedy was in force only once the loop was known.
+        drops: the script drops activations at random.
+    """
+    pairs = [
+        (one, other)
+        for one, other in _pairs(usual.steps, remedy.steps)
+        if (one.begun and other.begun) or not begins_late
+    ]
+    losses = [
+        (one.loss, other.loss)
+        for one, other in pairs
+        if one.loss is not None and other.loss is not None and isfinite(one.loss)
+    ]
+    finite = all(isfinite(other) for _, other in losses) and _stays_finite(usual, remedy)
+    note = ""
+    if drops and pairs:
+        note = "activations are dropped at random, which has a part in it"
+    if _skips(remedy):
+        finite = False
+        note = f"the scaler left out {remedy.num_skipped} of {remedy.num_scaled} steps"
+    elif remedy.num_skipped:
+        note = f"the scaler left out {remedy.num_skipped} steps while it found its scale"
+    return NumbersChecked(
+        num_steps=len(pairs),
+        loss=max((_apart(*pair) for pair in losses), default=None) if finite else None,
+        gradients=max(
+            (
+                far
+                for one, other in pairs
+                if (far := gradients_apart(one.gradients, other.gradients)) is not None
+            ),
+            default=None,
+        ),
+        finite=finite,
+        note=note,
+        reason="" if pairs else OTHER_BATCHES,
+    )
+
+
+def _pairs(usual: Sequence[Step], remedy: Sequence[Step]) -> list[tuple[Step, Step]]:
+    """Steps of the same place, as long as both got the same batches; anew where a part begins."""
+    pairs: list[tuple[Step, Step]] = []
+    for begun in (False, True):
+        mine = [step for step in usual if step.begun == begun]
+        its = [step for step in remedy if step.begun == begun]
+        for one, other in zip(mine, its, strict=False):
+            if one.digest != other.digest:
+                break
+            pairs.append((one, other))
+    return pairs
+
+
+def _stays_finite(usual: Kept, remedy: Kept) -> bool:
+    """Whether the last loss is finite, unless it is not without the remedy either."""
+    last, own = remedy.last_loss, usual.last_loss
+    return last is None or isfinite(last) or (own is not None and not isfinite(own))
+
+
+def _skips(kept: Kept) -> bool:
+    usual = kept.num_skipped - FIRST_SCALES
+    return usual > 0 and usual > MOST_SKIPPED * max(1, kept.num_scaled - FIRST_SCALES)
+
+
+def _apart(one: float, other: float) -> float:
+    return abs(other - one) / max(abs(one), 1e-12)
+
+
+def gradients_apart(one: bytes, other: bytes) -> float | None:
+    """The length of the difference of two gradients over that of the first, by their elements.
+
+    `None` where one is missing, or not finite: a scaler leaves such a step out.
+    """
+    mine, its = (memoryview(each).cast("f") for each in (one, other))
+    if not mine or len(mine) != len(its):
+        return None
+    length = hypot(*mine)
+    far = hypot(*(b - a for a, b in zip(mine, its, strict=True)))
+    return far / length if length > 0 and isfinite(far) else None

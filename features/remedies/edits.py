@@ -247,7 +247,7 @@ def around_forward(
         raise apart
     if sum(_calls_backward(each) for each in block) != 1:
         raise NoDiffError("the loop has several backward passes")
-    _needs(source, "torch")
+    _needs_torch(source)
     inside = block[first:last]
     if any(
         isinstance(node, (ast.Constant, ast.JoinedStr)) and _end(node) > node.lineno
@@ -381,7 +381,7 @@ def after_imports(script: str, lines: Sequence[str]) -> list[Edit]:
     for line in lines:
         if begins(line) in text:
             raise NoDiffError(f"the script sets {begins(line)} itself")
-    _needs(source, "torch")
+    _needs_torch(source)
     last, is_there = None, False
     for node in source.tree.body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -397,15 +397,15 @@ def after_imports(script: str, lines: Sequence[str]) -> list[Edit]:
     return [_put(source, _end(last) + 1, 0, put)]
 
 
-def _needs(source: _Source, name: str) -> None:
-    """That a module is there by its name.
+def _needs_torch(source: _Source) -> None:
+    """That torch is there by its name.
 
     Raises:
         NoDiffError: it is not.
     """
     imported = {each for node in source.tree.body for each in _imported(node)}
-    if name not in imported:
-        raise NoDiffError(f"{source.file} does not import {name} by that name")
+    if "torch" not in imported:
+        raise NoDiffError(f"{source.file} does not import torch by that name")
 
 
 def _imported(node: ast.stmt) -> list[str]:

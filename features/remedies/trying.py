@@ -14,7 +14,7 @@ from ...advisor.measured.measurements import Measurements
 from ...advisor.measured.page_faults import share_of_faults
 from ...advisor.measured.scaling import input_share
 from ...advisor.measured.sizes import round_size
-from ...advisor.measured.speeds import SURE, wander_of
+from ...advisor.measured.speeds import wander_of
 from ...errors import BatchAdvisorError, RunError, UsageError
 from ...probes.devices import host
 from ...probes.process.interrupts import cause_of, held_back
@@ -49,13 +49,13 @@ from .catalogue import (
     together,
     worker_numbers,
 )
-from .checked import checked
 from .compare import (
     AS_IT_IS,
     LOOKS,
     ROUNDS_TO_CLAIM,
     WITH_REMEDY,
     Turn,
+    checked,
     is_enough,
     load_of,
     outcome_of,
@@ -674,7 +674,7 @@ class Trying:
             size: with the remedy, where it is another one.
         """
         turns = measured.turns
-        sure = ratio(turns, self._wander, SURE)
+        sure = ratio(turns, self._wander)
         if sure is None:
             outcome, reason = self._without_a_step(turns)
             return self._as_tried(what, outcome, reason=reason)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ...cli.common import check_output_and_json, debug_option, terminal, wrote
 from ...cli.types import PATH, PLACE
+
+if TYPE_CHECKING:
+    from ...records import MemoryAnalysis
 
 
 @click.command(short_help="Say what filled the GPU's memory, from a snapshot of torch.")
@@ -29,19 +35,38 @@ def memory(snapshot: Path, output: Path | None, force: bool, whole: bool, as_jso
     peak and at a failure, what grows from step to step, and what to cut. Runs nothing that is in
     the file. Needs no torch.
     """
-    from ...session.memory import analyze_memory
-    from . import answer
+    from ...session.memory import analyze_memory, write_memory_report
 
     if output is not None:
         check_output_and_json(output, as_json=as_json, force=force)
     analysis = analyze_memory(snapshot)
     if as_json:
-        click.echo(answer.memory_json(analysis))
+        click.echo(_json(analysis))
         return
     if output is not None:
-        answer.write_memory(analysis, output)
+        from ...reports.builder.memory import build_memory_page
+
+        write_memory_report(lambda: build_memory_page(analysis), _json(analysis), output)
         wrote("report", output)
         return
     width, color = terminal()
-    text = answer.memory_text(analysis, snapshot, whole=whole, width=width, color=color)
-    click.echo(text, color=color)
+    click.echo(_text(analysis, snapshot, whole=whole, width=width, color=color), color=color)
+
+
+def _json(analysis: MemoryAnalysis) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(analysis), indent=1).decode()
+
+
+def _text(analysis: MemoryAnalysis, path: Path, *, whole: bool, width: int, color: bool) -> str:
+    from ...reports.builder.memory import build_memory_page
+    from ...reports.terminal.document import render
+
+    return render(
+        build_memory_page(analysis, whole=whole),
+        next_command=f"batchadvisor memory {shlex.quote(str(path))} -o memory.html",
+        width=width,
+        color=color,
+        encoding=sys.stdout.encoding or "ascii",
+    ).rstrip("\n")

@@ -38,7 +38,7 @@ def checks(folder: Path) -> tuple[Check, ...]:
     """
     gpus = devices()
     results = [_python(), *_torch(gpus), *_nvidia(gpus), *_memory(), *slurm_checks(os.environ)]
-    results += [_writable("working folder", folder, needed=True)]
+    results += [_writable("working folder", folder)]
     results += [_temporary()]
     results += [_shared_memory(), _compiler(), *_packages()]
     return tuple(results)
@@ -255,16 +255,16 @@ def _memory() -> list[Check]:
     return [*results, Check(name="kills for memory", state=state, detail=detail)]
 
 
-def _writable(name: str, folder: Path, *, needed: bool) -> Check:
+def _writable(name: str, folder: Path) -> Check:
     try:
         with tempfile.TemporaryFile(dir=folder):
             free = shutil.disk_usage(folder).free
     except OSError as error:
         remedy = "Work in a folder that can be written, or choose one with --output."
         detail = f"{folder}: {error.strerror}"
-        return Check(name=name, state="broken", detail=detail, remedy=remedy, needed=needed)
+        return Check(name=name, state="broken", detail=detail, remedy=remedy, needed=True)
     detail = f"{folder}, {format_bytes(free)} free"
-    return Check(name=name, state="ok", detail=detail, needed=needed)
+    return Check(name=name, state="ok", detail=detail, needed=True)
 
 
 def _temporary() -> Check:
@@ -275,7 +275,7 @@ def _temporary() -> Check:
         remedy = "Set TMPDIR to a folder that can be written."
         detail = error.strerror or str(error)
         return Check(name=name, state="broken", detail=detail, remedy=remedy, needed=True)
-    return _writable(name, folder, needed=True)
+    return _writable(name, folder)
 
 
 def _shared_memory() -> Check:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from ...records import RankTrial, Spread, TokenLengths, Tokens, Trial, Turns
-from ...spread import inverse
+from ...spread import inverse, mean_of_all
 from ..process.messages import Message, PairsResult, Result
 from ..process.orders import AnswerT
 
@@ -94,7 +94,7 @@ def _mean_real(parts: Sequence[Turns]) -> tuple[tuple[float | None, ...], ...]:
     if not all(part.real for part in parts):
         return ()
     rows = zip(*(part.real for part in parts), strict=False)
-    return tuple(tuple(_mean(cells) for cells in zip(*row, strict=True)) for row in rows)
+    return tuple(tuple(mean_of_all(cells) for cells in zip(*row, strict=True)) for row in rows)
 
 
 def _tokens_of_ranks(parts: Sequence[Tokens | None], step_s: Spread | None) -> Tokens | None:
@@ -102,12 +102,12 @@ def _tokens_of_ranks(parts: Sequence[Tokens | None], step_s: Spread | None) -> T
     known = [part for part in parts if part is not None]
     if len(known) < len(parts) or len({(part.evidence, part.unit) for part in known}) > 1:
         return None
-    positions = _mean([part.positions_per_step for part in known])
-    real = _mean([part.real_per_step for part in known])
+    positions = mean_of_all([part.positions_per_step for part in known])
+    real = mean_of_all([part.real_per_step for part in known])
     reasons: dict[str, str] = {}
     for part in known:
         reasons |= part.unavailable
-    share = _mean([part.padding_share for part in known])
+    share = mean_of_all([part.padding_share for part in known])
     if share is not None:
         # Ranks count as many batches: a rank weighs what its positions weigh.
         weights = [part.positions_per_step or 0.0 for part in known]
@@ -122,7 +122,7 @@ def _tokens_of_ranks(parts: Sequence[Tokens | None], step_s: Spread | None) -> T
         positions_per_step=positions,
         real_per_step=real,
         padding_share=share,
-        trained_per_step=_mean([part.trained_per_step for part in known]),
+        trained_per_step=mean_of_all([part.trained_per_step for part in known]),
         steps=known[0].steps,
         lengths=TokenLengths(
             num_sequences=sum(part.num_sequences for part in lengths),
@@ -138,11 +138,6 @@ def _tokens_of_ranks(parts: Sequence[Tokens | None], step_s: Spread | None) -> T
         positions_per_s=_rate(step_s, positions, [part.positions_per_s for part in known]),
         unavailable=reasons,
     )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def _rate(

@@ -34,8 +34,7 @@ from ...records import (
 from ..devices.device_probe import DeviceProbe
 from ..process.orders import WorkOrder
 from ..source.call_site import is_own, is_users, user_call_site
-from .keras_data import NotSizedError, fit_data
-from .keras_fit import FitCall, FitRun
+from .keras_fit import FitCall, FitRun, NotSizedError, fit_data
 from .protocols import Aside, BatchSubstitute, Evaluation, FoundLoop, StepListener
 from .script_watch import ScriptWatch
 

@@ -32,9 +32,9 @@ class ScriptUpdate:
 
 
 def optimizer_info(
-    optimizer: Any, ordinal: int, *, place: SourceLine | None = None, trains: bool = True
+    optimizer: Any, ordinal: int, *, place: SourceLine | None = None
 ) -> OptimizerInfo:
-    """Its record; torch is not imported for it.
+    """Its record, as of one that trains; torch is not imported for it.
 
     Args:
         ordinal: among the optimizers, in order of creation.
@@ -49,7 +49,7 @@ def optimizer_info(
         name=_name_of(optimizer),
         learning_rate=_number(rate),
         num_parameters=sum(parameter.numel() for group in groups for parameter in group["params"]),
-        trains=trains,
+        trains=True,
     )
 
 

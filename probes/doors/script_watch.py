@@ -19,8 +19,7 @@ from ..loader.loader_facts import attribute_size, cut_by
 from ..loader.loader_handle import LoaderHandle
 from ..loader.norm_inputs import NormInputs
 from ..loader.remade_samplers import BUDGET_NAME
-from ..source.accumulation_source import find_accumulation_source
-from ..source.batch_size_source import find_batch_size_source
+from ..source.batch_size_source import find_accumulation_source, find_batch_size_source
 from ..source.call_site import user_call_sites, user_files
 from ..source.following import Told, find_dataset_size, find_whole
 from ..source.setting_source import find_setting_source

@@ -25,12 +25,10 @@ from .cuda_convolutions import suggested_layout
 from .fake_values import make_readable
 from .faked_count import FakedCount
 from .large_parameters import LargeParameters
-from .model_tree import parts_of
+from .model_tree import owners_of, parts_of
 from .origins import Origin, origin_here
 from .other_optimizers import fill_history
-from .owners import owners_of
-from .peak_parts import peak_of, peak_outside, peak_parts
-from .step_timeline import step_timeline
+from .peak_parts import peak_of, peak_outside, peak_parts, step_timeline
 from .step_work import StepWork
 
 TIMED = (Variant(), Variant(bf16=True))

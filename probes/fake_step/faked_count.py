@@ -16,10 +16,9 @@ from .cuda_temporaries import taken_after, taken_before
 from .fake_values import FakeValues
 from .known_outputs import KnownOutputs, name_of, tensors_of
 from .large_parameters import FakeMode, LargeParameters
-from .large_tensors import LargeTensors
 from .origins import Origin
 from .sharded_updates import local_update
-from .step_work import StepWork
+from .step_work import LargeTensors, StepWork
 from .storage_count import StorageCount, is_shared
 from .unknown_shapes import bounded, is_never
 

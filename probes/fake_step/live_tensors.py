@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_leaves
 from ...records import HeldRole, HeldSource, HeldTensors
 from ..devices.live_objects import Bound, objects_of
 from ..memory.stacks import short_place
+from .model_tree import owners_of
 from .origins import is_of_user
-from .owners import owners_of
 
 MOST = 10
 NO_COUNT = "a CPU counts no tensors: what only autograd's graph holds is not seen"

@@ -9,11 +9,10 @@ tables and other batches show none, and nothing is said of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from . import token_signs
 from .token_batch import ID_NAMES, BatchTokens, ids_of, unit_of, why_unread
-from .token_parts import Part, parts_of
+from .token_parts import Part
 from .token_rows import MIN_FILLED, ends_at, real_ends
 
 LENGTH_NAMES = (
@@ -39,22 +38,18 @@ IGNORED = -100
 NOTHING_TELLS = "the batch has no mask and no lengths that tell padding from tokens"
 
 
-def count_tokens(batch: Any, pad_id: int | None = None) -> BatchTokens | None:
-    """Tokens of a batch, `None` where it holds no sequences or nothing tells.
+def tokens_in(parts: Sequence[Part], pad_id: int | None = None) -> BatchTokens | None:
+    """Tokens of a batch, by its parts; `None` where it holds no sequences or nothing tells.
 
     Args:
         pad_id: the id that a batch before showed to be padding.
 
     >>> import torch
-    >>> count_tokens({"attention_mask": torch.tensor([[1, 1], [1, 0]]),
-    ...               "input_ids": torch.tensor([[5, 6], [7, 0]])})[:4]
+    >>> from batchadvisor.probes.loader.token_parts import parts_of
+    >>> tokens_in(parts_of({"attention_mask": torch.tensor([[1, 1], [1, 0]]),
+    ...                     "input_ids": torch.tensor([[5, 6], [7, 0]])}))[:4]
     ('attention mask', 4, 3, [2, 1])
     """
-    return tokens_in(parts_of(batch), pad_id)
-
-
-def tokens_in(parts: Sequence[Part], pad_id: int | None = None) -> BatchTokens | None:
-    """Counts as `count_tokens` does, in the parts of a batch that were set aside."""
     for sign in _SIGNS:
         counted = sign(parts)
         if counted is not None:

@@ -1,4 +1,4 @@
-"""The GPUs as the driver sees them.
+"""The GPUs as the driver sees them, and the parts of a partitioned one (MIG).
 
 Without a driver, or with one that refuses a question, nothing here raises but `find_handle`: the
 field is `None` and the driver's own words stand in `unavailable`.
@@ -13,7 +13,6 @@ import msgspec
 
 from ...records import Record
 from .calls import NvmlRefusedError, ask, nvml_unavailable
-from .mig import mig_instances
 
 __all__ = ["NvmlDevice", "devices", "find_handle", "nvml_unavailable"]
 
@@ -104,3 +103,36 @@ def find_handle(gpu: str | int) -> Any:
             return ask("nvmlDeviceGetHandleByUUID", prefixes[1] + plain)
         except NvmlRefusedError:
             raise refusal from None
+
+
+def mig_instances(handle: Any) -> list[Any]:
+    """Handles of the parts of a GPU, in the driver's order; none where it tells of none."""
+    try:
+        most = int(ask("nvmlDeviceGetMaxMigDeviceCount", handle))
+    except NvmlRefusedError:
+        return []
+    parts = []
+    for place in range(most):
+        try:
+            parts.append(ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, place))
+        except NvmlRefusedError:
+            continue  # places may be empty
+    return parts
+
+
+def whole_of(handle: Any) -> tuple[Any, int | None]:
+    """The GPU that a handle belongs to, and the number of the GPU instance if it is a part.
+
+    A driver that knows nothing of parts has none.
+
+    Raises:
+        NvmlRefusedError: it is a part, and the driver does not tell of which.
+    """
+    try:
+        is_part = bool(ask("nvmlDeviceIsMigDeviceHandle", handle).value)
+    except NvmlRefusedError:
+        is_part = False
+    if not is_part:
+        return handle, None
+    whole = ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
+    return whole, int(ask("nvmlDeviceGetGpuInstanceId", handle))

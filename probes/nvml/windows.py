@@ -17,7 +17,7 @@ from ...records import GPU_LIMITS, Counters
 from ...units import MIB
 from .calls import NvmlRefusedError, ask
 from .counters import PCIE, Sample, energy_j
-from .mig import whole_of
+from .gpus import whole_of
 from .processes import GpuProcess
 
 AVERAGED_S = 1.0

@@ -19,13 +19,11 @@ class DutyCycle:
     Args:
         pid: of the group's leader.
         share: 0 to 1; what the group gets of each period.
-        period_s: length of a period.
     """
 
-    def __init__(self, pid: int, share: float, period_s: float = CYCLE_S) -> None:
+    def __init__(self, pid: int, share: float) -> None:
         self._pid = pid
         self._share = share
-        self._period_s = period_s
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._turn, name="duty cycle", daemon=True)
         self._thread.start()
@@ -40,7 +38,7 @@ class DutyCycle:
         while not self._over.is_set():
             start_s = time.monotonic()
             self._send(signal.SIGCONT)
-            self._over.wait(self._share * self._period_s)
+            self._over.wait(self._share * CYCLE_S)
             self._send(signal.SIGSTOP)
             # From what it really got, so that late wake-ups keep the share.
             ran_s = time.monotonic() - start_s

@@ -1,4 +1,4 @@
-"""A process of ours with everything that it started: who they are, and how they are ended."""
+"""A process of ours with everything that it started: who they are, what they hold, how they end."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from ..devices import host
-from . import shared_memory
 from .interrupts import held_back
 
 TRACKER_S = 3.0
@@ -41,7 +41,7 @@ class ProcessGroup:
         leader = self._process.pid
         below = [*host.descendants(leader), *host.session_members(leader)]
         members = list(dict.fromkeys((leader, *below)))
-        self._held |= shared_memory.held_by(members)
+        self._held |= segments_held_by(members)
         return members
 
     def kill_each(self) -> None:
@@ -81,10 +81,10 @@ class ProcessGroup:
         """
         with held_back():
             orphans = self.members()[1:]
-            trackers = shared_memory.trackers(orphans)
+            trackers = trackers_of(orphans)
             _kill(set(orphans) - set(trackers))
         deadline = time.monotonic() + TRACKER_S
-        while shared_memory.trackers(trackers) and time.monotonic() < deadline:
+        while trackers_of(trackers) and time.monotonic() < deadline:
             time.sleep(0.01)
 
 
@@ -92,3 +92,40 @@ def _kill(pids: Iterable[int]) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
+
+
+def shared_segments() -> set[str]:
+    """All segments in /dev/shm, empty where there is no such folder."""
+    try:
+        return {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}  # noqa: PTH208
+    except OSError:
+        return set()
+
+
+def segments_held_by(pids: list[int]) -> set[str]:
+    """Segments in /dev/shm that these processes have mapped or open."""
+    segments: set[str] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            maps = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape")  # as os.fsdecode
+            for line in maps.splitlines():
+                path = line.partition("/dev/shm/")
+                if path[1] and not line.endswith("(deleted)"):
+                    segments.add(path[1] + path[2])
+        with contextlib.suppress(OSError):
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    target = os.readlink(link)  # noqa: PTH115
+                    if target.startswith("/dev/shm/") and not target.endswith("(deleted)"):
+                        segments.add(target)
+    return segments
+
+
+def trackers_of(pids: list[int]) -> list[int]:
+    """Those that remove the semaphores of spawned processes when all who use them are gone."""
+    tracker_pids = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            if b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes():  # none of a zombie
+                tracker_pids.append(pid)
+    return tracker_pids

@@ -24,14 +24,13 @@ from ...records import (
 from ..devices import host
 from ..devices.gpu_in_use import GpuInUse
 from ..source.call_site import is_users, shown_path
-from . import shared_memory
 from .channel import ChannelClosedError
 from .endings import ENDED, WAITED, RanksStarting, WorkerGone, over
 from .faults import outcome_of_exit
 from .interrupts import held_back
 from .messages import CannotSteer, Ended, Found, Message, Progress, Raised, Spawning
 from .orders import AnswerT, Ask, Order, WorkOrder
-from .process_group import ProcessGroup
+from .process_group import ProcessGroup, shared_segments
 from .worker_launch import Launched
 from .worker_listener import LastWords, Silence, WorkerListener
 
@@ -39,6 +38,7 @@ MessageT = TypeVar("MessageT", bound=Message)
 
 DUMP_GRACE_S = 0.5
 """Time for a stack dump before a hanging process is killed."""
+LAST_WORDS_BYTES = 8000
 
 
 class Worker:
@@ -73,7 +73,7 @@ class Worker:
         self._silence_s = silence_s
         self._setup_s = setup_s
         self._oom_kills = host.num_oom_kills()
-        others = shared_memory.files()
+        others = shared_segments()
         self._ending = False
         self._ended = False
         self._killed = False
@@ -257,7 +257,7 @@ class Worker:
 
     def _printed(self) -> str:
         """The end of what was printed since this process was started."""
-        return end_of(self.log, since=self._log_start)
+        return end_of(self.log, self._log_start)
 
     def _hung(self, limit_s: float) -> WorkerGone:
         before = size_of(self.log)
@@ -298,11 +298,11 @@ def size_of(log: Path) -> int:
     return 0
 
 
-def end_of(log: Path, num_bytes: int = 8000, *, since: int = 0) -> str:
+def end_of(log: Path, since: int) -> str:
     """The last that the script printed, after the first `since` bytes."""
     try:
         with log.open("rb") as file:
-            file.seek(max(since, file.seek(0, os.SEEK_END) - num_bytes))
+            file.seek(max(since, file.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
             return file.read().decode(errors="replace")
     except OSError:
         return ""

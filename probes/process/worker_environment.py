@@ -1,8 +1,14 @@
-"""Makes a worker's command line, its environment variables, its temporary folder."""
+"""Makes a worker's command line, its environment variables, its temporary folder.
+
+Where the user's Python keeps no compiled modules, the workers of a run have a place for them.
+Containers set PYTHONDONTWRITEBYTECODE, some installers compile nothing, and folders of packages
+may be read only. `import torch` then compiles all of it in every process: 4 s in the place of 1.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -13,7 +19,6 @@ from pathlib import Path
 
 from ...errors import RunError
 from ..devices.visible_gpus import CUDA, HIP, ROCR
-from .bytecode_cache import CACHE_PREFIX
 
 _OFFLINE = {
     "WANDB_MODE": "disabled",
@@ -23,6 +28,8 @@ _OFFLINE = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
 """Experiment loggers send nothing about a probe."""
+CACHE_PREFIX = "PYTHONPYCACHEPREFIX"
+DONT_WRITE = "PYTHONDONTWRITEBYTECODE"
 
 
 class Scratch:
@@ -89,3 +96,27 @@ def _interpreter_flags() -> list[str]:
     """The flags that this interpreter was started with; the script gets the same."""
     function = getattr(subprocess, "_args_from_interpreter_flags", None)
     return list(function()) if function is not None else []
+
+
+def variables_for(environment: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """The variables of a worker, changed where its modules would be compiled in each process.
+
+    Args:
+        scratch: a folder that all workers of a run share and that goes with it.
+    """
+    torch = importlib.util.find_spec("torch")  # found, not imported
+    if torch is None or torch.origin is None or is_kept(Path(torch.origin)):
+        return dict(environment)
+    others = {name: text for name, text in environment.items() if name != DONT_WRITE}
+    return {**others, CACHE_PREFIX: str(scratch / "bytecode")}
+
+
+def is_kept(module: Path) -> bool:
+    """Whether the compiled form of a module is there, or Python will put it there by itself."""
+    compiled = Path(importlib.util.cache_from_source(module))
+    if compiled.exists():
+        return True
+    folder = compiled.parent
+    while not folder.exists():
+        folder = folder.parent
+    return not sys.dont_write_bytecode and os.access(folder, os.W_OK)

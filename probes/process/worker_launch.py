@@ -10,11 +10,10 @@ import struct
 import subprocess
 from pathlib import Path
 
-from .bytecode_cache import variables_for
 from .channel import Channel, ChannelClosedError
 from .messages import Ready, decode_from_worker
 from .orders import WorkOrder
-from .worker_environment import worker_command
+from .worker_environment import variables_for, worker_command
 
 
 class Launched:

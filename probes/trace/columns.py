@@ -1,7 +1,7 @@
 """A trace in columns: what the metrics need of the events, and nothing else.
 
-Times are integer nanoseconds as the file has them; `Trace.base_time_ns` is what to add for the
-time since the epoch. Names and threads are numbers into `Trace.names` and `Trace.threads`.
+Times are integer nanoseconds as the file has them. Names and threads are numbers into
+`Trace.names` and `Trace.threads`.
 """
 
 from __future__ import annotations
@@ -229,7 +229,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         threads: (process, thread) of the `thread` columns, as text.
         devices: properties, by device number.
         distributed: rank, world size, backend, as the trace states them.
-        base_time_ns: what to add to every time; 0 if times are absolute.
         unread_devices: events of accelerators that are not read, in words.
         losses: what could not be read.
     """
@@ -248,7 +247,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     threads: tuple[tuple[str, str], ...]
     devices: dict[int, DeviceProperties]
     distributed: dict[str, object]
-    base_time_ns: int
     unread_devices: tuple[str, ...] = ()
     losses: Losses
 

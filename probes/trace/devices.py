@@ -133,7 +133,6 @@ class _View:
             "kernel": self._covered(self.kernels),
             "compute": self._covered(self.compute),
             "communication": self._covered(self.communication),
-            "copy": self._covered(~self.kernels),
         }
         lengths = {name: intervals.length(covered) for name, covered in sets.items()}
         exposed = lengths["kernel"] - lengths["compute"]
@@ -149,7 +148,6 @@ class _View:
             **self._occupancy(),
             **self._tensor_cores(),
             num_kernels=int(self.kernels.sum()),
-            kernel_s=int(self.durations[self.kernels].sum()) / 1e9,
             short_kernel_pct=self._short_kernels(),
             communication_s=lengths["communication"] / 1e9,
             exposed_communication_s=exposed / 1e9,
@@ -160,7 +158,6 @@ class _View:
                 "no communication kernel ran in the window",
             ),
             copies=self._copies(),
-            copy_s=lengths["copy"] / 1e9,
             exposed_copy_s=(lengths["busy"] - lengths["kernel"]) / 1e9,
             num_launches=self._launches(),
             idle=idle_time(IdlePieces.of(self.gaps, host, waits=self.device.waits)),

@@ -112,22 +112,21 @@ def before(covered: IntervalSet, times: Ints) -> Ints:
     return np.asarray(total[index] - np.where(index > 0, overshoot, 0), np.int64)
 
 
-def capped_integral(starts: Ints, ends: Ints, weights: Floats, cap: float = 1.0) -> float:
-    """Integral over time of min(cap, sum of the weights of the intervals that hold it).
+def capped_integral(starts: Ints, ends: Ints, weights: Floats) -> float:
+    """Integral over time of min(1, sum of the weights of the intervals that hold it).
 
     Args:
         starts, ends: any intervals, nanoseconds.
         weights: one for each interval, not negative.
-        cap: the most that any moment counts.
 
     Returns:
         Weight times nanoseconds.
     """
     if len(starts) == 0:
         return 0.0
-    weights = np.minimum(weights, cap)
+    weights = np.minimum(weights, 1.0)
     times = np.concatenate((starts, ends))
     order = np.argsort(times, kind="stable")
     level = np.cumsum(np.concatenate((weights, -weights))[order])
     spans = np.diff(times[order])
-    return float((np.clip(level[:-1], 0.0, cap) * spans).sum())
+    return float((np.clip(level[:-1], 0.0, 1.0) * spans).sum())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +22,6 @@ from .gaps import HostCalls, blocking_calls
 from .health import health_of
 from .intervals import IntervalSet
 from .launchers import Host, Places
-from .reader import read_trace
 from .results import DeviceMetrics, StepMetrics, TraceMetrics, WindowSource
 from .steps import UNKNOWN, HostSteps, launch_calls
 
@@ -31,15 +29,6 @@ NO_GPU = "the trace holds no GPU activity"
 NO_HOST = "the trace holds no host activity"
 _NO_OPERATORS = "the trace holds no CPU operators"
 _NO_STEPS = "the trace holds no profiler steps"
-
-
-def analyse_file(path: Path | str) -> TraceMetrics:
-    """Reads a trace and analyses it.
-
-    Raises:
-        UsageError: there is no such file, it is empty, or it is no trace.
-    """
-    return analyse(read_trace(path))
 
 
 def analyse(trace: Trace) -> TraceMetrics:
@@ -169,7 +158,6 @@ class Analysis:
             left_out=self.health.left_out,
             fault=self.health.fault,
             unrecorded=self.health.doubt,
-            num_unlaunched=int((self.launched == UNKNOWN).sum()),
             stacks=len(trace.python) > 0,
             losses=trace.losses,
             unavailable=self.unavailable,
@@ -234,15 +222,11 @@ class Analysis:
         parts = self._breakdowns(windows) if windows else []
         metrics = []
         for index, (start, end) in enumerate(windows):
-            gpu_end = int(steps.gpu_end_ns[index])
-            host_end = int(steps.end_ns[index])
             metrics.append(
                 StepMetrics(
                     name=steps.names[index],
-                    host_s=(host_end - int(steps.start_ns[index])) / 1e9,
+                    host_s=int(steps.end_ns[index] - steps.start_ns[index]) / 1e9,
                     window_s=(end - start) / 1e9,
-                    host_ahead_s=(gpu_end - host_end) / 1e9 if gpu_end > UNKNOWN else None,
-                    num_activities=int(steps.num_launched[index]),
                     breakdown=parts[index],
                     devices=tuple(
                         device.metrics(self.causes, start, end) for device in self.devices

@@ -95,7 +95,6 @@ class _Reader:
             num_complete=builder.num_complete,
             devices=_devices(metadata),
             distributed=_distributed(metadata),
-            base_time_ns=whole_number(metadata.get("baseTimeNanoseconds")) or 0,
             unread_devices=builder.unread_devices(),
             losses=Losses(
                 num_lost=self.num_lost + builder.num_broken,

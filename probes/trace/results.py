@@ -47,14 +47,12 @@ class DeviceMetrics(Record, frozen=True, kw_only=True):
         tensor_core_unknown_pct: share of it in kernels whose name cannot tell.
         num_kernels: in the window.
         num_launches: calls that launched them; fewer with CUDA graphs.
-        kernel_s: their durations added up; may exceed the window.
-        short_kernel_pct: share of `kernel_s` in kernels shorter than 10 us.
+        short_kernel_pct: share of their durations in kernels shorter than 10 us.
         communication_s: time in which communication ran.
         exposed_communication_s: the part of it in which nothing was computed.
         communication_overlap_pct: the other part, as a share of `communication_s`.
         copies: by direction.
-        copy_s: time in which copies or sets ran.
-        exposed_copy_s: the part of it in which no kernel ran.
+        exposed_copy_s: time in which copies or sets ran, and no kernel.
         idle: time in which nothing ran, by cause.
         longest_gap: the longest such time; `None` if there was none.
     """
@@ -76,13 +74,11 @@ class DeviceMetrics(Record, frozen=True, kw_only=True):
     tensor_core_unknown_pct: float | None = None
     num_kernels: int = 0
     num_launches: int | None = None
-    kernel_s: float = 0.0
     short_kernel_pct: float | None = None
     communication_s: float = 0.0
     exposed_communication_s: float = 0.0
     communication_overlap_pct: float | None = None
     copies: tuple[Copies, ...] = ()
-    copy_s: float = 0.0
     exposed_copy_s: float = 0.0
     idle: Idle | None = None
     longest_gap: LongestGap | None = None
@@ -96,8 +92,6 @@ class StepMetrics(Record, frozen=True, kw_only=True):
         name: as the profiler named it.
         host_s: the host's range of the step.
         window_s: the range that holds the step's GPU work too; windows do not overlap.
-        host_ahead_s: how long the GPU still worked on the step after the host had left it.
-        num_activities: GPU activities that the step launched.
         breakdown: where the time of the window went.
         devices: GPUs that worked in the window.
     """
@@ -105,8 +99,6 @@ class StepMetrics(Record, frozen=True, kw_only=True):
     name: str
     host_s: float
     window_s: float
-    host_ahead_s: float | None
-    num_activities: int
     breakdown: Breakdown
     devices: tuple[DeviceMetrics, ...] = ()
 
@@ -138,7 +130,6 @@ class TraceMetrics(Record, frozen=True, kw_only=True):
         left_out: what of the trace does not count, a clause each.
         fault, unrecorded: why the trace carries no verdict on a device that the script surely used,
             as a kind and in words; empty if it does.
-        num_unlaunched: GPU activities whose launch is not in the trace.
         stacks: whether the trace holds Python's stacks.
         losses: what could not be read of the file.
     """
@@ -164,7 +155,6 @@ class TraceMetrics(Record, frozen=True, kw_only=True):
     left_out: tuple[str, ...] = ()
     fault: TraceFault = ""
     unrecorded: str = ""
-    num_unlaunched: int = 0
     stacks: bool = False
     losses: Losses = Losses()
     unavailable: dict[str, str] = msgspec.field(default_factory=dict)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...records import INFERRED, CountedTokens, Trial, TrialRequest, Turns, TurnsPlan, trial_of
+from ...spread import mean_of_all
 from ..devices.device_probe import WindowDevice
 from ..loader.batch_size_reader import DRAWN_OTHERWISE
 from ..process.messages import Phase, StepSample
@@ -409,7 +410,7 @@ def held_by(step: Step) -> Held:
 
 def mean_of(steps: Sequence[Held]) -> Held:
     """Mean of the steps of one turn; unknown as soon as one of them is."""
-    return Held(*(_mean(values) for values in zip(*steps, strict=True))) if steps else NOTHING_HELD
+    return Held(*map(mean_of_all, zip(*steps, strict=True))) if steps else NOTHING_HELD
 
 
 def counted_in(steps: Sequence[Step]) -> CountedTokens | None:
@@ -423,8 +424,3 @@ def counted_in(steps: Sequence[Step]) -> CountedTokens | None:
         real, positions = real + counted.real, positions + counted.positions
         squares += counted.squares or 0
     return CountedTokens(num_batches=num_batches, real=real, positions=positions, squares=squares)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...records import Spread, Tokens, TokenStep
-from ...spread import rate_of_sums
+from ...spread import mean_of_all, rate_of_sums
 from .timed_step import Step
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def tokens_of(
     known = [step for step in steps if step is not None]
     if len(known) < len(steps):
         return None
-    real = None if meter.why_no_real else _mean([step.real for step in known])
-    positions = _mean([step.positions for step in known])
+    real = None if meter.why_no_real else mean_of_all([step.real for step in known])
+    positions = mean_of_all([step.positions for step in known])
     reasons: dict[str, str] = {}
     if real is None:
         reasons |= dict.fromkeys(("real_per_step", "real_per_s"), meter.why_no_real)
@@ -75,8 +75,8 @@ def tokens_of(
         positions_per_step=positions,
         real_per_step=real,
         padding_share=share,
-        squares_per_step=_mean([step.squares for step in known]),
-        trained_per_step=_mean([step.trained for step in known]),
+        squares_per_step=mean_of_all([step.squares for step in known]),
+        trained_per_step=mean_of_all([step.trained for step in known]),
         lengths=lengths,
         steps=_shown(known),
         real_per_s=None if real is None else _rate([step.real for step in known], known),
@@ -104,11 +104,6 @@ def _shown(steps: Sequence[StepMeans]) -> tuple[TokenStep, ...]:
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def _rate(counts: Sequence[float | None], steps: Sequence[StepMeans]) -> Spread | None:

@@ -80,15 +80,15 @@ def _shapes(alive: list[nn.Module]) -> dict[str, bool]:
     return {
         DDP_CLASS: bool(ddp_modules(alive)) if alive else False,
         DP: any(isinstance(instance, DataParallel) for instance in alive),
-        FSDP1: _any_of(alive, "torch.distributed.fsdp", "FullyShardedDataParallel"),
-        FSDP2: _any_of(alive, "torch.distributed.fsdp", "FSDPModule"),
+        FSDP1: _is_sharded(alive, "FullyShardedDataParallel"),
+        FSDP2: _is_sharded(alive, "FSDPModule"),
         SYNC_BN: any(isinstance(instance, nn.SyncBatchNorm) for instance in alive),
     }
 
 
-def _any_of(alive: list[nn.Module], module: str, name: str) -> bool:
-    """Whether the script uses a class, without importing its module for that."""
-    kind = getattr(sys.modules.get(module), name, None)
+def _is_sharded(alive: list[nn.Module], name: str) -> bool:
+    """Whether a model is of a class of FSDP's, which is not imported for that."""
+    kind = getattr(sys.modules.get("torch.distributed.fsdp"), name, None)
     return kind is not None and any(isinstance(instance, kind) for instance in alive)
 
 

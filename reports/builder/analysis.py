@@ -20,9 +20,9 @@ from ...records import (
 from ...units import format_bytes, format_seconds
 from ..blocks import Document, Grid, Paragraph, Section, Tone, paragraphs
 from ..report import Column, LimitText, Row, Table
-from ..words.larger import larger_text
 from ..words.traces import trace_names
 from ..words.wording import clean, evidence_text, percent, plural, share_of
+from .sections.limit import larger_text
 
 UNKNOWN = "-"
 MOST_ORIGIN = 28

@@ -34,19 +34,16 @@ from .ranks import rank_charts, rank_table
 from .sections.circumstances import circumstances, sureness
 from .sections.distribution import distribution_rows
 from .sections.estimates import estimate_rows
-from .sections.evidence import evidence_table
 from .sections.flops import flop_facts, flop_reasons
 from .sections.identity import device_name, identity
-from .sections.limit import limit_text
+from .sections.limit import evidence_table, limit_text
 from .sections.memory import memory_sections
 from .sections.profiled_memory import profiled_section
-from .sections.tail import tail_texts
-from .sections.tail_blocks import rank_blocks
+from .sections.tail import rank_blocks, tail_texts
 from .sections.tokens import token_facts, token_reasons
 from .sections.training import training_rows
-from .sizes.columns import sizes_table
+from .sizes.columns import plain_table, sizes_table
 from .sizes.rows import size_rows
-from .sizes.tables import plain_table
 
 LONGEST = 1500
 """Letters of what is said of all sizes or causes together."""

@@ -7,12 +7,11 @@ import re
 from ...records import Advice, RunRecord
 from ..report import Fact
 from ..text import TextReport
-from ..words.wording import change_text, clean
+from ..words.wording import change_text, clean, why_unknown
 from .run import build_report
 from .sections.circumstances import reservations
 from .sections.distribution import distribution_rows, epoch_rows, epochs_unknown
 from .sections.memory import memory_lines
-from .sections.reasons import why_unknown
 from .sections.tail import tail_texts
 from .sizes.columns import sizes_table
 from .sizes.rows import size_rows

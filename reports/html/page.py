@@ -1,4 +1,4 @@
-"""The report as one HTML file that asks nobody for anything.
+"""Reports of runs, and of traces without one, as one HTML file that asks nobody for anything.
 
 Everything stands in the file: style, uPlot with its licence, the data. The content security policy
 allows exactly the style and the scripts by their hashes and nothing else. Without JavaScript the
@@ -18,14 +18,14 @@ import msgspec
 from ..anatomy import Anatomies
 from ..chart import Chart
 from ..report import DeviceSection, Report
+from ..tab import TracePage
 from ..words.compared import not_compared
 from ..words.flames import kinds_of, notes_of, title_of
 from . import ASSETS, SCRIPTS, asset, flame
 from .anatomy import page_parts
-from .batches import WIDTH as BLOCKS_WIDTH
-from .batches import picture
+from .bars import WIDTH as BLOCKS_WIDTH
+from .bars import epoch_blocks, split_bars
 from .frame import HEIGHT, WIDTH
-from .split_bars import bars
 from .svg import shapes
 
 UNUSED = {"title", "notes", "key"}
@@ -157,8 +157,8 @@ def environment(*first: Path) -> jinja2.Environment:
     )
     helpers: dict[str, Any] = {
         "shapes": shapes,
-        "blocks": picture,
-        "split_bars": bars,
+        "epoch_blocks": epoch_blocks,
+        "split_bars": split_bars,
         "first_chart": first_chart,
         "own_charts": own_charts,
         "chart_width": WIDTH,
@@ -176,3 +176,21 @@ def environment(*first: Path) -> jinja2.Environment:
     }
     templates.globals.update(helpers)
     return templates
+
+
+def render_traces(page: TracePage, anatomies: Anatomies | None, name: str) -> str:
+    """The whole file of what `analyze` found; the tab shows the same.
+
+    Args:
+        page: of the traces.
+        anatomies: pictures of their steps.
+        name: what was looked at.
+    """
+    return whole_file(
+        "traces.html.jinja",
+        {f"t-{chart.key}": chart for chart in page.charts},
+        anatomies,
+        report={"title": name},
+        page=page,
+        name=name,
+    )

@@ -252,3 +252,8 @@ def plural(count: int, noun: str, many: str = "") -> str:
     ('1 size', '3 processes', '10,000,000 samples')
     """
     return f"{count} {noun}" if count == 1 else f"{format_count(count)} {many or noun + 's'}"
+
+
+def why_unknown(advice: Advice, field: str, otherwise: str = "the record does not say why") -> str:
+    """The reason that the advice gives for a field that it lacks, else the other words."""
+    return advice.unavailable.get(field, otherwise)

@@ -129,7 +129,7 @@ def judge(finding: Finding, rows: list[dict[str, Any]]) -> None:
         f"{percent(worst['ratio'] - 1)}."
     )
     finding.assume(
-        "callback/devices.py: EVENT_PERIOD_NS, callback/stretches.py: MIN_STRETCH_STEPS",
+        "callback/devices.py: EVENT_PERIOD_NS, callback/step_kinds.py: MIN_STRETCH_STEPS",
         "samples/s within 2 %",
         abs(worst["ratio"] - 1) <= WITHIN if finding.device == "cuda" else None,
         f"{percent(worst['ratio'] - 1)} at worst",

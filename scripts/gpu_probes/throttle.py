@@ -75,14 +75,14 @@ def judge(finding: Finding) -> None:
     finding.answer = "; ".join(parts) + "."
     during = set(finding.numbers["saturated"]["reasons"])
     finding.assume(
-        "records/clocks.py: GPU_LIMITS",
+        "records/counters.py: GPU_LIMITS",
         sorted(GPU_LIMITS),
         not during & GPU_LIMITS,
         f"saturated it names {sorted(during) or 'none'}",
     )
     unknown = sorted(during - GPU_LIMITS - set(GPU_SETTINGS) - {"gpu_idle"})
     finding.assume(
-        "records/clocks.py: GPU_SETTINGS",
+        "records/counters.py: GPU_SETTINGS",
         sorted(GPU_SETTINGS),
         not unknown,
         f"reasons that are in neither list: {unknown or 'none'}",

@@ -204,11 +204,11 @@ def check_goal(goal: Goal) -> None:
             "a budget of 0 leaves no time for any trial.", "Give --budget a few seconds."
         )
     if goal.sizes and goal.start:
-        raise _contradiction("--sizes", "--start")
+        raise _beside_sizes("--start")
     if goal.sizes and goal.max_batch:
-        raise _contradiction("--sizes", "--max-batch")
+        raise _beside_sizes("--max-batch")
     if goal.sizes and goal.keep_effective_batch:
-        raise _contradiction("--sizes", "--keep-effective-batch")
+        raise _beside_sizes("--keep-effective-batch")
     step = goal.multiple_of
     if goal.max_batch and goal.max_batch < step:
         msg = f"--max-batch {goal.max_batch} leaves no multiple of {step}."
@@ -271,8 +271,8 @@ def check_energy_device(device: str, goal: Goal) -> None:
         raise UsageError(msg, "Use --goal knee or throughput.")
 
 
-def _contradiction(one: str, two: str) -> UsageError:
-    return UsageError(f"{one} and {two} contradict each other.", "Leave one of them out.")
+def _beside_sizes(option: str) -> UsageError:
+    return UsageError(f"--sizes and {option} contradict each other.", "Leave one of them out.")
 
 
 def is_schedule(steps: Sequence[int]) -> bool:

@@ -23,7 +23,6 @@ from ..setup.options import RunOptions
 from .arrival import vain_error
 from .failures import failed_trial
 from .in_turn import WorkersInTurn
-from .look import look
 from .size_in_script import SizeInScriptError
 from .worker_pool import WorkerPool, safe_cap
 
@@ -234,7 +233,7 @@ class TemplateWorkers(WorkerPool):
             limit_s = max(LOOK_S, LOOK_SHARE * setup_s)
             if self.until_s is not None:
                 limit_s = min(limit_s, max(0.0, self.until_s - time.monotonic()))
-            return look(self, limit_s, **self._changes_for(size))
+            return self.look(limit_s, **self._changes_for(size))
         except (WorkerGone, TimeOver):
             return None
 

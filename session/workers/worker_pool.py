@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -225,6 +226,21 @@ class WorkerPool:
                 on_progress=self._on_progress,
             )
         return self.current
+
+    def look(self, limit_s: float, **changes: Any) -> Discovery:
+        """The training loop that a process comes to which makes no trial; then it is ended.
+
+        Args:
+            changes: of the order.
+
+        Raises:
+            WorkerGone, TimeOver, RanksStarting: it was not found.
+        """
+        self.end()
+        try:
+            return self.spawn(**changes).discover(time.monotonic() + limit_s)[0]
+        finally:
+            self.end()
 
     def note_early_refusal(self) -> None:
         """Memory refused before the loop is a fault unless the script's own size did not fit."""

@@ -6,7 +6,7 @@ from batchadvisor.features.plan.page import build_plan_page
 from batchadvisor.features.plan.split.cluster import NoPlanError
 from batchadvisor.features.plan.split.interconnects import INTERCONNECTS, interconnect
 from batchadvisor.features.plan.split.links import estimated_link, measured_link, sync_at
-from batchadvisor.features.plan.words.snippet import snippet_of_shares
+from batchadvisor.features.plan.words import snippet_of_shares
 from batchadvisor.records import ScriptInfo
 
 from ..on_paper import discovery_of, failure_of, numbered, trial_of

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from batchadvisor.advisor.search.fit_plan import Seen, next_fit
+from batchadvisor.advisor.search.largest_size import Seen, next_fit
 
 GIB = 2**30
 CAPACITY = 80 * GIB

@@ -7,15 +7,19 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from batchadvisor.advisor.gpu_memory.context import LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
-from batchadvisor.features.estimate.fit.assumptions import assumptions
+from batchadvisor.advisor.gpu_memory.caching_allocator import (
+    LEAST_CONTEXT_BYTES,
+    MOST_CONTEXT_BYTES,
+)
 from batchadvisor.features.estimate.fit.first_steps import Held
 from batchadvisor.features.estimate.fit.forecast import (
     EAGER_BYTES,
     Between,
+    assumptions,
     forecast,
     most_beside,
     next_size,
+    peak_range,
 )
 from batchadvisor.features.estimate.fit.gpu_specs import SPECS, specs_of
 from batchadvisor.features.estimate.fit.gpus import (
@@ -27,8 +31,7 @@ from batchadvisor.features.estimate.fit.gpus import (
     gpu_named,
     nearest,
 )
-from batchadvisor.features.estimate.fit.peak_range import peak_range
-from batchadvisor.features.estimate.words.laws import forecast_law_note
+from batchadvisor.features.estimate.words import forecast_law_note
 from batchadvisor.records import FakeTrial, Variant
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -4,7 +4,7 @@ import random
 
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.advisor.gpu_memory.context import LEAST_CONTEXT_BYTES
+from batchadvisor.advisor.gpu_memory.caching_allocator import LEAST_CONTEXT_BYTES
 from batchadvisor.advisor.measured.step_law import (
     StepLaw,
     floor_of,

@@ -14,8 +14,12 @@ from batchadvisor.features.estimate.records import (
     Forecast,
     WhatIf,
 )
-from batchadvisor.features.estimate.words.fits import evaluation_text, fitting_sizes, limit_texts
-from batchadvisor.features.estimate.words.nothing_fits import nothing_fits_texts
+from batchadvisor.features.estimate.words import (
+    evaluation_text,
+    fitting_sizes,
+    limit_texts,
+    nothing_fits_texts,
+)
 from batchadvisor.records import FakeTrial, LargeTensor, Variant
 from batchadvisor.reports.blocks import Paragraph
 from batchadvisor.units import GIB

@@ -10,7 +10,7 @@ import torch
 from batchadvisor.callback.device_times import Pacer, Timeline
 from batchadvisor.callback.event_buffer import EventBuffer
 from batchadvisor.callback.step_counter import NEVER, Core
-from batchadvisor.callback.stretches import MAX_STRETCHES, MIN_STRETCH_STEPS, Stretch, Stretches
+from batchadvisor.callback.step_kinds import MAX_STRETCHES, MIN_STRETCH_STEPS, Stretch, Stretches
 from batchadvisor.session.recording.store import read_record
 
 from ..virtual_gpu.device import VirtualGpu

@@ -364,12 +364,9 @@ class TestEndings:
                     ages.append(number - read_record(tmp_path).observed.num_steps)
         assert 30 < max(ages) <= 61
 
-    def test_a_disk_that_is_full(self, tmp_path, monkeypatch, capfd):
-        def full(_):
-            raise OSError(28, "No space left on device")
-
+    def test_a_disk_that_is_full(self, tmp_path, fill_disk, capfd):
         with ProfilingCallback(tmp_path / "log", profile=False) as prof:
-            monkeypatch.setattr("os.fsync", full)
+            fill_disk()
             losses, _ = loops.train(prof)
         assert losses == loops.train()[0]
         assert "could not be written: No space left" in capfd.readouterr().err

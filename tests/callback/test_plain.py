@@ -276,11 +276,8 @@ class TestFolders:
             pass
         assert "logdir=" in error.value.remedy  # the callback has no --output
 
-    def test_one_without_room(self, tmp_path, monkeypatch):
-        def full(_):
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr("os.fsync", full)
+    def test_one_without_room(self, tmp_path, fill_disk):
+        fill_disk()
         with pytest.raises(UsageError, match="No space left") as error, ProfilingCallback(tmp_path):
             pass
         assert "logdir=" in error.value.remedy

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from batchadvisor.probes.process.duty_cycle import DutyCycle, cores_for
 from batchadvisor.records import DevicesRecord
-from batchadvisor.session.devices.device_runs import device_options
+from batchadvisor.session.devices.several import device_options
 from batchadvisor.session.setup.device_choice import logical_devices
 from batchadvisor.session.setup.options import RunOptions
 

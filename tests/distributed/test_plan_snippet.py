@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from batchadvisor.features.plan.words.snippet import snippet_of_shares
+from batchadvisor.features.plan.words import snippet_of_shares
 from batchadvisor.reports.words.split_snippet import IN_THE_LOOP
 
 from ..end_to_end.preloaded import Forked

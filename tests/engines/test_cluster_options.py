@@ -5,7 +5,7 @@ import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.cli import cli
 from batchadvisor.features.plan.engines.slurm import SlurmEngine
-from batchadvisor.session.line import answer_line
+from batchadvisor.session.answer import answer_line
 from batchadvisor.session.recording.store import read_record
 from click.testing import CliRunner
 

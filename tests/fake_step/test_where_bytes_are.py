@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from batchadvisor.probes.fake_step.origins import Origin
-from batchadvisor.probes.fake_step.step_timeline import MAX_POSITIONS, step_timeline
+from batchadvisor.probes.fake_step.peak_parts import MAX_POSITIONS, step_timeline
 from torch import nn
 from torch.nn import functional
 

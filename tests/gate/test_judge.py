@@ -7,9 +7,9 @@ import re
 import msgspec
 import pytest
 from batchadvisor.errors import UsageError
-from batchadvisor.features.gate.conditions import condition_of
 from batchadvisor.features.gate.evidence import ROUNDS_NEEDED, taken
 from batchadvisor.features.gate.judge import judge
+from batchadvisor.features.gate.session import condition_of
 from batchadvisor.records import DeviceInfo
 
 from .runs import LASTS_S, STORED, changed, in_turn, run

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from batchadvisor.probes.process import bytecode_cache
-from batchadvisor.probes.process.bytecode_cache import (
+from batchadvisor.probes.process import worker_environment
+from batchadvisor.probes.process.worker_environment import (
     CACHE_PREFIX,
     DONT_WRITE,
     variables_for,
+    worker_command,
 )
-from batchadvisor.probes.process.worker_environment import worker_command
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def compiled(module):
 def test_where_python_keeps_it_nothing_changes(module, monkeypatch, why, is_kept):
     """Else each process would compile it, and the run keeps it."""
     monkeypatch.setattr(sys, "dont_write_bytecode", "forbidden" in why)
-    monkeypatch.setattr(bytecode_cache.os, "access", lambda *_: why != "read only")
+    monkeypatch.setattr(worker_environment.os, "access", lambda *_: why != "read only")
     if "there" in why:
         compiled(module).parent.mkdir()
         compiled(module).touch()

@@ -8,6 +8,7 @@ from batchadvisor.probes.windows.clean_steps import (
     LOST_S,
     LOST_SHARE,
     QUARTILE,
+    Judged,
     TimedStep,
     in_groups,
     judged,
@@ -15,14 +16,13 @@ from batchadvisor.probes.windows.clean_steps import (
     quantile,
     rarely_slow,
     step_time,
+    stood_for,
     wait_time,
 )
 from batchadvisor.probes.windows.step_evidence import StepEvidence
 from batchadvisor.spread import quantile_spread
 from hypothesis import given
 from hypothesis import strategies as st
-
-from .stalled_steps import step, steps_with_stalls
 
 timed_steps = st.lists(
     st.builds(
@@ -43,6 +43,18 @@ timed_steps = st.lists(
     ),
     max_size=40,
 )
+STEPS = Judged((0.1, 0.2, 0.1, 0.3, 0.4, 0.5, 0.6, 0.7), (0, 0.1, 0, 0, 0, 0.2, 0, 0), known=True)
+
+
+def step(seconds=0.02, delay=0.0, **evidence):
+    return TimedStep(seconds, StepEvidence(delay_s=delay, switches=0, **evidence))
+
+
+def steps_with_stalls(num=60, every=10, *, stall_s=1.5):
+    return [
+        step(0.02 + stall_s, 0.3 * stall_s) if n % every == 0 else step(0.02 + 1e-5 * (n % 7))
+        for n in range(num)
+    ]
 
 
 def now_and_then(slow_s, usual_s=0.02, *, every=10, num=50):
@@ -343,3 +355,21 @@ class TestStops:
     def test_a_gpu_goes_on_but_its_step_is_not_trusted(self):
         judgement = judged([step(stops=1), step(stops=0)], asynchronous=True)
         assert judgement.clean == [0.02]
+
+
+@pytest.mark.parametrize(
+    ("method", "group", "places"),
+    [
+        ("clean steps", 1, [0, 2, 3, 4, 6, 7]),
+        ("all steps", 2, [0, 2, 3, 4, 6, 7]),
+        ("low quantile", 1, [0, 2]),  # the fastest quarter
+        ("low quantile", 2, [0, 1]),  # the fastest groups
+        ("low quantile", 50, [0, 2]),  # too few for a group
+    ],
+)
+def test_the_steps_of_a_method(method, group, places):
+    assert stood_for(STEPS, method, group=group) == places
+
+
+def test_no_steps():
+    assert stood_for(Judged((), (), known=False), "low quantile") == []

@@ -1,12 +1,15 @@
 """Streams, workers that persist, what a loader says of itself, its epochs."""
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
 import torch
+from batchadvisor.probes.loader import one_pass
 from batchadvisor.probes.loader.cycled_dataset import CycledDataset
 from batchadvisor.probes.loader.epochs import Epochs
 from batchadvisor.probes.loader.loader_handle import is_training_fetch
+from batchadvisor.probes.loader.one_pass import passed_again
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -207,3 +210,35 @@ class TestTrainingFetch:
             assert not is_training_fetch()
         with torch.inference_mode():
             assert not is_training_fetch()
+
+
+class BeginsAnew:
+    def __iter__(self):
+        self.place = 0
+        return self
+
+    def __next__(self):
+        return [self.place]
+
+
+class TestOnePass:
+    """Batches that come but once, passed several times."""
+
+    def test_each_pass_begins_at_the_start(self):
+        batches = passed_again(iter([[1], [2], [3]]))
+        first, second = iter(batches), iter(batches)
+        assert [next(first), next(second), next(second), next(first), next(first)] == [
+            [1], [1], [2], [2], [3],
+        ]  # fmt: skip
+        assert list(batches) == [[1], [2], [3]]
+        assert list(first) == []
+
+    def test_of_an_endless_one_not_all_is_kept(self, monkeypatch):
+        monkeypatch.setattr(one_pass, "MAX_REMEMBERED", 2)
+        batches = passed_again(itertools.count())
+        assert list(itertools.islice(batches, 5)) == [0, 1, 2, 3, 4]
+        assert list(itertools.islice(batches, 4)) == [0, 1, 5, 6]
+
+    def test_others_are_left_alone(self):
+        for sampler in ([[1], [2]], BeginsAnew()):
+            assert passed_again(sampler) is sampler

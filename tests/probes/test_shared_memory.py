@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from batchadvisor.probes.process import shared_memory
+from batchadvisor.probes.process.process_group import segments_held_by, shared_segments
 
 
 @pytest.mark.parametrize("name", [b"batchadvisor-test", b"batchadvisor-test-caf\xe9"])
@@ -16,7 +16,7 @@ def test_a_mapped_segment_is_found_by_its_name(name):
         os.ftruncate(descriptor, mmap.PAGESIZE)
         with mmap.mmap(descriptor, mmap.PAGESIZE):
             os.close(descriptor)
-            held = shared_memory.held_by([os.getpid()])
-        assert os.fsdecode(path) in held & shared_memory.files()
+            held = segments_held_by([os.getpid()])
+        assert os.fsdecode(path) in held & shared_segments()
     finally:
         Path(os.fsdecode(path)).unlink()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from batchadvisor.probes.windows import step_evidence
+from batchadvisor.probes.windows.page_faults import page_faults
 from batchadvisor.probes.windows.step_evidence import EvidenceReader, Reading, StepEvidence, between
 from hypothesis import given
 from hypothesis import strategies as st
@@ -294,3 +295,18 @@ class TestStops:
         assert reader.read().stops is None
         reader.close()
         assert signal.getsignal(signal.SIGCONT) is signal.SIG_IGN
+
+
+class TestPageFaults:
+    """What they cost a step: their number."""
+
+    def test_a_heap_that_grows_once_is_no_step_s_cost(self):
+        assert page_faults([20_000, 0, 10, 5], 0.01) is None
+
+    def test_one_step_tells_nothing(self):
+        assert page_faults([20_000, None], 0.01) is None
+
+    def test_each_step_has_its_own(self):
+        counted = page_faults([12_000, 12_100, None, 11_900], 0.02)
+        assert counted.num == 11_950
+        assert 0 < counted.each_s < 1e-3

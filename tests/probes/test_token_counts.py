@@ -5,13 +5,17 @@ from collections import UserDict, namedtuple
 
 import pytest
 import torch
-from batchadvisor.probes.loader.token_counts import count_tokens, tokens_in
+from batchadvisor.probes.loader.token_counts import tokens_in
 from batchadvisor.probes.loader.token_parts import parts_of
 from torch.nn.utils.rnn import pack_sequence, pad_sequence
 
 LENGTHS = [3, 5, 2, 4]
 APART = [3, 9, 2, 4]
 WITH_EMPTY = [3, 0, 2]
+
+
+def count_tokens(batch, pad_id=None):
+    return tokens_in(parts_of(batch), pad_id)
 
 
 def rows(lengths=LENGTHS, length=None, pad=0):

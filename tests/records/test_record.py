@@ -101,13 +101,20 @@ class TestRecord:
             '{"schema_version": "1.0"}',
             "nonsense",
             '{"schema_version": "1.1", "x": ' + "[" * 100_000,
+            "null",
+            "\x00\xff",
+            '{"a": NaN}',
         ],
-        ids=["empty", "cut", "list", "number", "nothing else", "word", "brackets without end"],
+        ids=[
+            *("empty", "cut", "list", "number", "nothing else", "word", "brackets without end"),
+            *("null", "bytes", "no number"),
+        ],
     )
     def test_what_is_no_record_is_refused(self, tmp_path, text):
         (tmp_path / RECORD).write_text(text)
-        with pytest.raises(UsageError, match="is not a record"):
+        with pytest.raises(UsageError, match="is not a record") as error:
             read_record(tmp_path)
+        assert "\n" not in error.value.what
 
     @pytest.mark.parametrize(
         ("place", "value", "reason"),
@@ -226,13 +233,10 @@ class TestStore:
         assert read_record(store.folder).state == "interrupted"
         assert [one.name for one in store.folder.iterdir()] == [RECORD]
 
-    def test_a_failed_save_leaves_the_old_record(self, store, monkeypatch):
+    def test_a_failed_save_leaves_the_old_record(self, store, fill_disk):
         store.save(full_record())
 
-        def full_disk(_):
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr("os.fsync", full_disk)
+        fill_disk()
         with pytest.raises(RunError, match="No space left"):
             store.save(msgspec.structs.replace(full_record(), state="failed"))
         assert read_record(store.folder) == full_record()

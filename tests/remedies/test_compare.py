@@ -1,25 +1,30 @@
 """Two processes beside each other: a gain is claimed where there is one, and nowhere else."""
 
 import random
-from math import exp
+from array import array
+from math import exp, inf, nan
 
 import msgspec
 import pytest
 from batchadvisor.advisor.explain import disturbances
-from batchadvisor.advisor.measured.speeds import OF_A_CPU, SURE
+from batchadvisor.advisor.measured.speeds import OF_A_CPU
 from batchadvisor.features.remedies.compare import (
     AS_IT_IS,
     LOOKS,
     MOST_ROUNDS,
+    OTHER_BATCHES,
     ROUNDS_TO_CLAIM,
     WITH_REMEDY,
     Turn,
+    checked,
+    gradients_apart,
     is_enough,
     load_of,
     rates_of,
     ratio,
     said,
 )
+from batchadvisor.features.remedies.settings import Kept, Step
 from batchadvisor.records import Cause
 from batchadvisor.records.quality import StepQuality
 
@@ -54,7 +59,7 @@ def until_enough(gain, noise, seed):
 @pytest.mark.parametrize(("gain", "outcome"), [(1.6, "gain"), (0.6, "slower")])
 def test_a_true_difference_is_found(gain, outcome):
     turns = rounds(gain, LOOKS[0], noise=0.02, drift=0.2)
-    found = ratio(turns, OF_A_CPU, SURE)
+    found = ratio(turns, OF_A_CPU)
     assert found.low < gain < found.high
     assert said(turns, OF_A_CPU) == outcome
     assert is_enough(turns, OF_A_CPU)
@@ -112,7 +117,7 @@ def test_windows_that_were_never_calm_name_their_load():
 
 def test_one_side_alone_says_nothing():
     turns = [turn for turn in rounds(1.6, 4, noise=0.01) if turn.side == AS_IT_IS]
-    assert ratio(turns, OF_A_CPU, SURE) is None
+    assert ratio(turns, OF_A_CPU) is None
 
 
 def test_processes_one_after_the_other_are_compared_by_their_windows():
@@ -123,7 +128,7 @@ def test_processes_one_after_the_other_are_compared_by_their_windows():
         )
         for _ in range(4)
     ]
-    found = ratio(turns, OF_A_CPU, SURE)
+    found = ratio(turns, OF_A_CPU)
     assert found.median == pytest.approx(3, rel=0.1)
     assert said(turns, OF_A_CPU) == "gain"
     assert rates_of(turns) == ()
@@ -132,3 +137,85 @@ def test_processes_one_after_the_other_are_compared_by_their_windows():
 def test_rates_are_told_by_round():
     (first, *_) = rates_of(rounds(2.0, 3, noise=0.0))
     assert first == pytest.approx((100, 200))
+
+
+def floats(*values):
+    return array("f", values).tobytes()
+
+
+def steps(*losses, begun=True, first=0, gradients=b""):
+    return tuple(
+        Step(digest=first + at, loss=loss, gradients=gradients, begun=begun)
+        for at, loss in enumerate(losses)
+    )
+
+
+def kept(*losses, last=None, **more):
+    return Kept(steps=steps(*losses, **more), last_loss=losses[-1] if last is None else last)
+
+
+def of(usual, remedy, **changes):
+    return checked(usual, remedy, **{"begins_late": True, "drops": False, **changes})
+
+
+def test_the_largest_difference_stands():
+    found = of(kept(2.0, 1.0, 1.0), kept(2.0, 1.004, 1.001))
+    assert found.loss == pytest.approx(0.004)
+    assert (found.num_steps, found.finite) == (3, True)
+
+
+def test_other_batches_are_not_compared():
+    found = of(kept(2.0, 1.0), kept(2.0, 1.0, first=7))
+    assert found.reason == OTHER_BATCHES
+    assert found.loss is None
+
+
+def test_it_compares_up_to_the_first_other_batch():
+    other = Kept(
+        steps=(*steps(1.0), Step(digest=99, loss=5.0, begun=True), *steps(1.0, first=2)),
+        last_loss=1.0,
+    )
+    assert of(kept(1.0, 1.0, 1.0), other).num_steps == 1
+
+
+def test_steps_before_it_was_in_force_say_nothing_of_it():
+    early = kept(1.0, 1.0, begun=False)
+    assert of(early, early).reason
+    assert of(early, early, begins_late=False).num_steps == 2
+
+
+@pytest.mark.parametrize("bad", [nan, inf])
+def test_a_loss_that_is_no_number_is_seen(bad):
+    assert not of(kept(1.0, 1.0), kept(1.0, bad, last=bad)).finite
+    assert not of(kept(1.0, 1.0), kept(1.0, 1.0, last=bad)).finite
+
+
+def test_a_script_whose_own_loss_is_none_is_no_proof_against_the_remedy():
+    assert of(kept(nan, nan), kept(nan, nan)).finite
+
+
+def test_a_scaler_that_leaves_out_every_step_trains_nothing():
+    scaled = {"steps": steps(1.0), "last_loss": 1.0, "num_scaled": 60}
+    assert not of(kept(1.0), Kept(**scaled, num_skipped=60)).finite
+    finds = of(kept(1.0), Kept(**scaled, num_skipped=3))
+    assert finds.finite
+    assert "3 steps" in finds.note
+
+
+def test_dropped_activations_are_said():
+    assert "at random" in of(kept(1.0), kept(1.0), drops=True).note
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "apart"),
+    [
+        ((3, 4), (3, 4), 0),
+        ((3, 4), (3, 9), 1),
+        ((3, 4), (inf, 4), None),
+        ((), (1,), None),
+        ((1,), (1, 2), None),
+    ],
+)
+def test_gradients_by_the_length_of_their_difference(one, other, apart):
+    found = gradients_apart(floats(*one), floats(*other))
+    assert found == (None if apart is None else pytest.approx(apart))

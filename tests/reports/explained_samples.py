@@ -1,6 +1,6 @@
 """A step on fake tensors, written by hand; no number here was counted."""
 
-from batchadvisor.features.estimate.fit.assumptions import ASSUMPTIONS
+from batchadvisor.features.estimate.fit.forecast import assumptions
 from batchadvisor.features.estimate.records import Estimate, FittedGpu, Forecast
 from batchadvisor.records import (
     ExplainedSize,
@@ -81,5 +81,5 @@ def estimate():
             ),
         ),
         unavailable={"checkpointed": "no module stands several times"},
-        assumptions=ASSUMPTIONS,
+        assumptions=assumptions(),
     )

@@ -18,8 +18,8 @@ from batchadvisor.records import (
     Verdict,
 )
 from batchadvisor.reports.builder.analysis import build_analysis
+from batchadvisor.reports.builder.sections.limit import larger_text
 from batchadvisor.reports.terminal.document import render
-from batchadvisor.reports.words.larger import larger_text
 from msgspec.structs import replace
 
 from .golden import agrees

@@ -19,7 +19,7 @@ from batchadvisor.reports.builder.anatomy import MAX_TRACES, of_analysis
 from batchadvisor.reports.builder.traces import trace_page
 from batchadvisor.reports.html import anatomy as html
 from batchadvisor.reports.html import asset
-from batchadvisor.reports.html.traces import render
+from batchadvisor.reports.html.page import render_traces
 from batchadvisor.reports.words.anatomy import IDLE
 from batchadvisor.session.analyze import analyze_for_page
 from batchadvisor.session.report import rendered, report_of
@@ -56,7 +56,7 @@ def page_of(*paths):
 
 def written(*paths):
     analysis, pictures = page_of(*paths)
-    return render(trace_page(analysis), pictures, "traces")
+    return render_traces(trace_page(analysis), pictures, "traces")
 
 
 def numbers(text):

@@ -9,7 +9,7 @@ import pytest
 from batchadvisor.features.estimate.command import estimate as command
 from batchadvisor.features.estimate.estimate import estimate_json
 from batchadvisor.features.estimate.estimate import estimate_text as terminal
-from batchadvisor.features.estimate.fit.assumptions import ASSUMPTIONS
+from batchadvisor.features.estimate.fit.forecast import assumptions
 from batchadvisor.features.estimate.page import build_estimate
 from batchadvisor.features.estimate.records import (
     HARDLY_CHECKED,
@@ -19,7 +19,7 @@ from batchadvisor.features.estimate.records import (
     StepBound,
     TooSmall,
 )
-from batchadvisor.features.estimate.words.fits import headline
+from batchadvisor.features.estimate.words import headline
 from batchadvisor.records import RunRecord, Variant
 from batchadvisor.reports.blocks import Grid, Paragraph
 from batchadvisor.reports.html.document import render as html
@@ -87,7 +87,7 @@ def plain(text):
 def test_every_format_says_it_first_and_what_is_assumed(answer):
     for name, page in pages(answer).items():
         assert HARDLY_CHECKED in plain(page), name
-        for assumption in ASSUMPTIONS:
+        for assumption in assumptions():
             assert assumption in plain(page), (name, assumption)
 
 

@@ -22,7 +22,7 @@ from batchadvisor.reports.builder.charts.timelines import TIMELINE_POINTS, overl
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.builder.sections.distribution import epoch_rows
 from batchadvisor.reports.builder.sections.identity import identity
-from batchadvisor.reports.builder.sections.tail_blocks import rank_blocks
+from batchadvisor.reports.builder.sections.tail import rank_blocks
 from batchadvisor.session.recording.store import read_record
 from batchadvisor.units import GIB
 from msgspec.structs import replace

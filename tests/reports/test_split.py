@@ -5,8 +5,8 @@ import torch
 from batchadvisor.records import DeviceRun
 from batchadvisor.reports.builder.devices.report import build_devices_report
 from batchadvisor.reports.builder.devices.text import build_devices_text
+from batchadvisor.reports.html.bars import split_bars
 from batchadvisor.reports.html.page import render as html
-from batchadvisor.reports.html.split_bars import bars
 from batchadvisor.reports.markdown.page import render as markdown
 from batchadvisor.reports.terminal.document import render
 from batchadvisor.reports.words.split_snippet import IN_THE_LOOP, snippet
@@ -51,7 +51,7 @@ class TestTexts:
         assert "fast: 164 samples, predicted 94 ms" in page
 
     def test_bars_are_as_long_as_the_steps(self, report):
-        _, shapes = bars(report.split)
+        _, shapes = split_bars(report.split)
         drawn = [shape for shape in shapes if shape.attributes["class"] == "block full"]
         times = [bar.step_s for group in report.split.groups for bar in group.bars]
         assert len(drawn) == len(times) == 9

@@ -11,7 +11,7 @@ from batchadvisor.cli import cli
 from batchadvisor.errors import RunError, UsageError
 from batchadvisor.records import DeviceRun, DevicesRecord, SplitPlan
 from batchadvisor.reports.terminal.progress import NullDisplay
-from batchadvisor.session.devices import device_runs, several
+from batchadvisor.session.devices import several
 from batchadvisor.session.devices.outcome import speed_at
 from batchadvisor.session.recording.store import DEVICES, RECORD, RunStore, read_record
 from batchadvisor.session.run import Run
@@ -29,7 +29,7 @@ ONE = (Device(name="cpu-1", option="cpu:1", model="CPU, 1 core"),)
 def run(folder):
     command = ("batchadvisor", "run", "train.py")
     options = RunOptions(script="train.py", memory_limit_bytes=1, command=command)
-    return device_runs.run_devices(ONE, options, folder, NullDisplay())
+    return several.run_devices(ONE, options, folder, NullDisplay())
 
 
 def state_of(folder):
@@ -66,17 +66,14 @@ def test_an_interrupt_before_anything_is_measured_is_no_failure(tmp_path, monkey
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(device_runs._Run, "_probe", interrupted)
+    monkeypatch.setattr(several._Run, "_probe", interrupted)
     outcome = run(tmp_path / "out")
     assert outcome.record.state == state_of(tmp_path / "out") == "interrupted"
     assert not outcome.recommends
 
 
-def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch):
-    def full(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
+def test_a_full_disk_is_one_clear_error(tmp_path, fill_disk):
+    fill_disk()
     with pytest.raises(RunError, match=r"cannot write into .*: No space left on device"):
         run(tmp_path / "out")
     assert not (tmp_path / "out").exists()

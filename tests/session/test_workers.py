@@ -135,13 +135,10 @@ def test_no_place_for_temporary_files(run_of, monkeypatch):
     assert "TMPDIR" in caught.value.remedy
 
 
-def test_a_disk_that_is_full_from_the_start(run_of, tmp_path, monkeypatch):
+def test_a_disk_that_is_full_from_the_start(run_of, tmp_path, fill_disk):
     """There is no record to go on with, and no empty folder is left."""
 
-    def full(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
+    fill_disk()
     with pytest.raises(RunError, match="No space left") as caught, run_of("plain.py") as run:
         run.search()
     assert "--resume" not in str(caught.value)

@@ -106,7 +106,7 @@ import json
 import msgspec
 import torch
 from batchadvisor.probes.nvml.gpus import devices, find_handle
-from batchadvisor.probes.nvml.mig import whole_of
+from batchadvisor.probes.nvml.gpus import whole_of
 about = torch.cuda.get_device_properties(0)
 handle = find_handle(f"MIG-{about.uuid}")
 print(json.dumps([msgspec.to_builtins(devices()), whole_of(handle)[1], about.total_memory]))

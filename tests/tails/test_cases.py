@@ -11,7 +11,21 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 from .said import case_of, planned
-from .sample_pulls import pull_of_each_sample, sgd
+
+
+def pull_of_each_sample(loader, num_samples, optimizer, scale=lambda _: 1.0, steps=None):
+    """How far each sample moves a weight of its own in one epoch under a mean loss."""
+    weights = nn.Parameter(torch.zeros(num_samples))
+    own = optimizer([weights])
+    for batch in loader:
+        own.zero_grad()
+        (weights[batch].mean() * scale(len(batch))).backward()
+        own.step()
+    return weights.detach().abs()
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=1.0)
 
 
 @pytest.mark.case("loader.short", "the weight of each sample in an epoch of SGD", "torch")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from batchadvisor.probes.trace import kineto_names
-from batchadvisor.probes.trace.metrics import analyse, analyse_file
+from batchadvisor.probes.trace.metrics import analyse
 from batchadvisor.probes.trace.reader import read_trace
 from batchadvisor.probes.trace.summary import profile_of
 from batchadvisor.records import Launcher
@@ -53,7 +53,7 @@ PLANTED = [
 
 
 def table(write, events):
-    return {row.name: row for row in analyse_file(write(events)).kernels}
+    return {row.name: row for row in analyse(read_trace(write(events))).kernels}
 
 
 def test_the_operator_the_line_and_the_module(write):
@@ -78,7 +78,7 @@ def test_without_a_link_the_backward_pass_has_no_line(write):
 
 def test_without_stacks_there_are_operators_alone(write):
     events = [event for event in PLANTED if event["cat"] != "python_function"]
-    result = analyse_file(write(events))
+    result = analyse(read_trace(write(events)))
     assert not result.stacks
     gemm = next(row for row in result.kernels if row.name == "gemm")
     assert [place.operator for place in gemm.launchers] == ["aten::mm", "aten::addmm"]
@@ -87,7 +87,7 @@ def test_without_stacks_there_are_operators_alone(write):
 
 
 def test_operators_know_their_callers_and_their_work_on_the_device(write):
-    rows = {row.name: row for row in analyse_file(write(PLANTED)).operators}
+    rows = {row.name: row for row in analyse(read_trace(write(PLANTED))).operators}
     assert rows["aten::addmm"].device_s == pytest.approx(10e-6)
     assert rows["aten::linear"].device_s == 0
     assert rows["aten::mm"].device_s == pytest.approx(20e-6)
@@ -163,7 +163,7 @@ def test_recorded_with_stacks(recorded):
 
 def test_recorded_backward_pass(recorded):
     """ResNet on an A100: every gradient of a convolution was launched by its operator."""
-    rows = analyse_file(recorded / "a100_ddp2_resnet_nccl_rank0.json.gz").kernels
+    rows = analyse(read_trace(recorded / "a100_ddp2_resnet_nccl_rank0.json.gz")).kernels
     by_name = {row.name: row for row in rows}
     (reduce,) = by_name[rows[0].name].launchers
     assert (reduce.operator, reduce.num_calls) == ("record_param_comms", 15)

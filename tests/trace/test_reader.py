@@ -51,12 +51,10 @@ class TestShapes:
         document = {
             "traceEvents": [kernel()],
             "deviceProperties": properties,
-            "baseTimeNanoseconds": 17,
             "distributedInfo": {"rank": 3, "world_size": 8, "pg_config": []},
         }
         trace = read_trace(write(json.dumps(document)))
         assert trace.devices[0].compute_capability == (9, 0)
-        assert trace.base_time_ns == 17
         assert trace.distributed == {"rank": 3, "world_size": 8}
 
     def test_other_documents(self, write):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ....advisor.gpu_memory.context import LEAST_CONTEXT_BYTES
+from ....advisor.gpu_memory.caching_allocator import LEAST_CONTEXT_BYTES
 from ..records import EvaluationPeak, FittedGpu, Forecast
 from .forecast import EAGER_BYTES, most_beside
 

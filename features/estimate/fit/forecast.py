@@ -16,11 +16,16 @@ from itertools import pairwise, repeat
 
 import msgspec
 
-from ....advisor.gpu_memory.caching_allocator import CachingAllocator, NoMemoryError
-from ....advisor.gpu_memory.context import LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES
+from ....advisor.gpu_memory.caching_allocator import (
+    LEAST_CONTEXT_BYTES,
+    MOST_CONTEXT_BYTES,
+    CachingAllocator,
+    NoMemoryError,
+)
 from ....advisor.gpu_memory.expandable_segments import ExpandableAllocator
 from ....advisor.measured.step_law import GROWTH, SMALLEST, StepLaw, fit_step_law, law_of_trials
 from ....records import FakeTrial, Variant
+from ....units import MIB
 from ..records import FittedGpu, Forecast
 from .first_steps import Held, first_steps
 
@@ -48,6 +53,9 @@ BEYOND = 1.02
 """How much more than the largest GPU has a step should take that is to fill it."""
 
 Requests = Sequence[int]
+DOUBT = 0.005
+"""The fake steps that were compared with real ones, on a CPU, were off by less:
+`bench/estimate_accuracy.py`. Chosen once those errors were known."""
 
 
 def next_size(
@@ -348,3 +356,39 @@ def reserved_bytes(requests: Iterable[int], *, expandable: bool = False) -> int:
 
 def _allocator(capacity: int, *, expandable: bool) -> CachingAllocator:
     return ExpandableAllocator(capacity) if expandable else CachingAllocator(capacity)
+
+
+def assumptions(
+    names: Iterable[str] = (), *, eager: bool = False, grouped: bool = False
+) -> tuple[str, ...]:
+    """Words what a forecast takes for granted.
+
+    Args:
+        names: of the GPUs.
+        eager: CUDA loads all kernels at its start; see `forecast`.
+        grouped: cuDNN tries all kernels of grouped convolutions in half precision.
+    """
+    more = EAGER_BYTES // MIB if eager else 0
+    ends = [num_bytes // MIB + more for num_bytes in (LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES)]
+    largest = max((most_beside(name) for name in names), default=MOST_CONTEXT_BYTES) // MIB + more
+    hopper = f" (on Hopper {largest}, by what an H100 took)" if largest > ends[1] else ""
+    why = ", since it loads all kernels at its start" if eager else ""
+    spared = "other convolutions" if grouped else "convolutions"
+    convolutions = f"{spared} take no workspaces"
+    if grouped:
+        convolutions = f"grouped convolutions take 4 or 8 times their input, {convolutions}"
+    taken = f"{ends[0]} to {ends[1]} MiB{hopper}"
+    return (
+        f"CUDA and its libraries take {taken} beside torch's allocator{why}",
+        "torch's allocator rounds, splits and keeps memory as a replica of it does",
+        f"{convolutions}, and sums over leading dimensions those of an A100",
+    )
+
+
+def peak_range(peak_bytes: float) -> tuple[int, int]:
+    """The least and the most that the tensors of a real step should take at once.
+
+    Args:
+        peak_bytes: as fake steps say.
+    """
+    return int(peak_bytes * (1 - DOUBT)), int(peak_bytes * (1 + DOUBT)) + 1

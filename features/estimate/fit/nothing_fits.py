@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ....advisor.gpu_memory.context import LEAST_CONTEXT_BYTES
+from ....advisor.gpu_memory.caching_allocator import LEAST_CONTEXT_BYTES
 from ....records import PeakRole
 from ..records import Estimate, FittingChange, Forecast, TooSmall
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from ....advisor.measured.distribution import epoch_samples, scaling_of
-from ....advisor.measured.energy import samples_per_joule, watts
+from ....advisor.measured.energy import samples_per_joule
 from ....advisor.measured.measurements import Measurements
 from ....advisor.split.step_times import Member, member_of
 from ....records import Advice, Choice, DeviceRun, RunRecord, Trial
@@ -78,7 +78,9 @@ def card_of(name: str, folder: str, record: RunRecord, advice: Advice) -> Card |
         power_w={
             size: power
             for size, trial in timed.items()
-            if samples_per_joule(trial) is not None and (power := watts(trial.counters))
+            if samples_per_joule(trial) is not None
+            and trial.counters is not None
+            and (power := trial.counters.mean_w)
         },
         tokens_per_sample=_tokens_per_sample(timed, member.recommended),
     )

@@ -157,7 +157,6 @@ class Scaler:
         self._refs = optimizers
         self._scaler: Any = None
         self._unscaled: set[int] = set()
-        self._scales: list[Any] = []
         self.num_steps = 0
         self._skipped = 0
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ....records import HeldSource, HeldTensors, RunRecord
+from ....records import HeldTensors, RunRecord
 from ....units import format_bytes, format_seconds
-from ...report import Column, Fact, MemorySection, Row, Table
+from ...report import Fact, MemorySection
 from ...words.wording import clean, plural
-from .step_memory import category, category_table, share
+from .step_memory import category, category_table, source_table
 
 NO_STEP = (
     "unavailable: a callback makes no step of its own inside a training. `batchadvisor run` shows "
     "where a step's memory goes by line; on a CUDA device memory_history=True records it"
 )
 UNSEEN = "only autograd or torch itself"
+UNOWNED = "of no module"
 OTHERS_NOTE = (
     "Tensors that Python can still name: batches, activations and losses that variables hold, and "
     "what data sets keep."
@@ -40,8 +39,17 @@ def held_section(held: HeldTensors, record: RunRecord) -> MemorySection:
     facts.append(("the look took", format_seconds(held.elapsed_s)))
     tables = [
         category_table(sizes, sum(size for _, size in sizes), "memory"),
-        _sources("By module", "module", held.modules, held, ()),
-        _sources("All other tensors", "kind", held.others, held, (OTHERS_NOTE,)),
+        source_table(
+            held.modules, held.num_bytes, title="By module", what="module", unnamed=UNOWNED
+        ),
+        source_table(
+            held.others,
+            held.num_bytes,
+            title="All other tensors",
+            what="kind",
+            unnamed=UNOWNED,
+            note=OTHERS_NOTE,
+        ),
     ]
     return MemorySection(
         name=f"Tensors {when}",
@@ -72,34 +80,3 @@ def _peak(record: RunRecord) -> str:
     if trial is None or trial.memory is None:
         return ""
     return f"{format_bytes(trial.memory.peak_bytes)}, {trial.memory.peak_source}"
-
-
-def _sources(
-    title: str, what: str, sources: Sequence[HeldSource], held: HeldTensors, notes: Sequence[str]
-) -> Table:
-    rows = [
-        Row(
-            cells=(
-                format_bytes(source.num_bytes),
-                share(source.num_bytes, held.num_bytes),
-                str(source.num_tensors),
-                clean(source.name) or "(of no module)",
-                ", ".join(f"{category(role)} {format_bytes(n)}" for role, n in source.roles.items())
-                if len(source.roles) > 1
-                else ", ".join(map(category, source.roles)),
-            )
-        )
-        for source in sources
-    ]
-    return Table(
-        title=title,
-        columns=(
-            Column(title="memory"),
-            Column(title="share"),
-            Column(title="tensors"),
-            Column(title=what, left=True),
-            Column(title="what for", left=True),
-        ),
-        rows=tuple(rows),
-        notes=tuple(notes) if rows else (),
-    )

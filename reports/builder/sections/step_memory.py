@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from ....records import FakeTrial, PeakRole, PeakSource, StepTimeline
+from ....records import FakeTrial, HeldSource, PeakRole, PeakSource, StepTimeline
 from ....units import GIB, MIB, format_bytes
 from ...chart import Chart, Mark, Series, rounded
 from ...report import Column, Fact, MemorySection, Row, Table
@@ -125,9 +125,7 @@ def _categories(trial: FakeTrial) -> Table:
     return category_table(by_category(trial.at_peak), trial.peak_bytes, "alive at the peak")
 
 
-def category_table(
-    sizes: Sequence[tuple[str, int]], whole: int, title: str, notes: Sequence[str] = ()
-) -> Table:
+def category_table(sizes: Sequence[tuple[str, int]], whole: int, title: str) -> Table:
     """Bytes by what they are for, and their sum."""
     rows = [
         Row(cells=(clean(name), format_bytes(size), share(size, whole))) for name, size in sizes
@@ -141,25 +139,27 @@ def category_table(
             Column(title="share"),
         ),
         rows=tuple(rows),
-        notes=tuple(notes),
     )
 
 
-def _sources(
-    trial: FakeTrial,
-    sources: Sequence[PeakSource],
+def source_table(
+    sources: Sequence[PeakSource | HeldSource],
+    whole: int,
     *,
+    title: str,
     what: str,
     unnamed: str,
-    note: str,
+    note: str = "",
+    others_bytes: int = 0,
 ) -> Table:
+    """Bytes of each source, what they are for, and of all that is in none of them."""
     rows = [
         Row(
             cells=(
                 format_bytes(source.num_bytes),
-                share(source.num_bytes, trial.peak_bytes),
+                share(source.num_bytes, whole),
                 str(source.num_tensors),
-                clean(source.name) if source.name else f"({unnamed})",
+                clean(source.name) or f"({unnamed})",
                 ", ".join(
                     f"{category(role)} {format_bytes(size)}" for role, size in source.roles.items()
                 )
@@ -169,12 +169,11 @@ def _sources(
         )
         for source in sources
     ]
-    missing = trial.peak_bytes - sum(source.num_bytes for source in sources)
-    if missing > 0:
-        cells = (format_bytes(missing), share(missing, trial.peak_bytes), "", "(all others)", "")
+    if others_bytes > 0:
+        cells = (format_bytes(others_bytes), share(others_bytes, whole), "", "(all others)", "")
         rows.append(Row(cells=cells))
     return Table(
-        title=f"By {what}",
+        title=title,
         columns=(
             Column(title="memory"),
             Column(title="share"),
@@ -183,7 +182,21 @@ def _sources(
             Column(title="what for", left=True),
         ),
         rows=tuple(rows),
-        notes=(note,),
+        notes=(note,) if note else (),
+    )
+
+
+def _sources(
+    trial: FakeTrial, sources: Sequence[PeakSource], *, what: str, unnamed: str, note: str
+) -> Table:
+    return source_table(
+        sources,
+        trial.peak_bytes,
+        title=f"By {what}",
+        what=what,
+        unnamed=unnamed,
+        note=note,
+        others_bytes=trial.peak_bytes - sum(source.num_bytes for source in sources),
     )
 
 

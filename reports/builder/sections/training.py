@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ....records import Advice, Choice, LearningRate, Training
 from ....units import format_count
-from ...words.wording import measured_seconds, number, plural
-from .reasons import why_unknown
+from ...words.wording import measured_seconds, number, plural, why_unknown
 
 STEP = "optimizer step"
 

@@ -1,4 +1,4 @@
-"""The columns of the table of sizes: what each says, what it means, why cells are empty."""
+"""The table of sizes: its columns, what each says, what it means, why cells are empty."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from ....records import RunRecord, Spread
 from ....units import GIB, MIB
+from ...report import Column, Row, RowState, Table
 from ...sizes import SizeRow, outcome_words
 from ...text import EmptyCells, SizeColumn, SizeMarks, SizesTable, SizeState
-from ...words.wording import measured, pad_digits, percent, plural, share_of
+from ...words.wording import beside_value, clean, measured, pad_digits, percent, plural, share_of
 
 UNKNOWN = "-"
 SHORT_MARKS = {"recommended": "use", "fastest": "fast", "largest": "max", "yours": "now"}
@@ -54,6 +55,10 @@ REASON_FIELDS = {
     "input": ("input_wait_s", "input wait"),
 }
 """Column to the record's field that says why it is unknown, and the word for it."""
+FIRST_COLUMNS = {"batch": 0, "note": 1}
+"""The columns that come first; the others follow in their own order."""
+LONGEST_LEGEND = 5000
+"""Letters of what all columns mean."""
 
 
 def sizes_table(record: RunRecord, rows: Sequence[SizeRow]) -> SizesTable:
@@ -294,3 +299,48 @@ def _some(sizes: Sequence[int], num_rows: int) -> str:
     if len(sizes) == num_rows:
         return "any size"
     return ", ".join(map(str, sizes)) if len(sizes) <= 4 else plural(len(sizes), "size")
+
+
+def plain_table(table: SizesTable, rows: Sequence[SizeRow]) -> Table:
+    """The table of sizes with all its columns and the reasons of failures in its notes.
+
+    What a size is stands beside it, where a narrow window shows it too.
+    """
+    if not table.rows:
+        return Table(title="Sizes", columns=(), rows=(), notes=("No size was tried.",))
+    columns: list[Column] = []
+    cells: list[list[str]] = [[] for _ in rows]
+    last = len(FIRST_COLUMNS)
+    for column in sorted(table.columns, key=lambda column: FIRST_COLUMNS.get(column.key, last)):
+        half = column.key.endswith("±")
+        if not half:
+            left = column.align == "left"
+            columns.append(Column(title=column.title, unit=column.unit, left=left))
+        for own, text in zip(cells, map(clean, column.cells), strict=True):
+            if half:
+                own[-1] = beside_value(own[-1], text)
+            else:
+                own.append(text)
+    shown = {column.key for column in table.columns}
+    legend = table.legend_of(shown)
+    notes = table.reasons(shown)
+    details = [row for row in rows if not row.trial.ran and row.trial.detail]
+    notes += [f"{row.batch_size}: {row.trial.detail}" for row in details]
+    return Table(
+        title="Sizes",
+        columns=tuple(columns),
+        rows=tuple(
+            Row(cells=tuple(own), marks=row.marks, state=_row_state(row))
+            for own, row in zip(cells, rows, strict=True)
+        ),
+        notes=(
+            *([clean("; ".join(legend) + ".", limit=LONGEST_LEGEND)] if legend else ()),
+            *map(clean, notes),
+        ),
+    )
+
+
+def _row_state(row: SizeRow) -> RowState:
+    if not row.trial.ran:
+        return "failed"
+    return "doubtful" if row.failed_later is not None else "ok"

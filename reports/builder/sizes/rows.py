@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from ....records import Advice, Choice, Counters, RunRecord, Spread, Trial
+from ....records import Advice, Choice, RunRecord, Spread, Trial
 from ....spread import scaled
 from ...sizes import SizeRow
 
@@ -48,7 +48,7 @@ def _row(trials: list[Trial], advice: Advice) -> SizeRow:
         failed_later=later[-1] if later else None,
         profile=_latest(good, lambda trial: trial.profile),
         counters=counters,
-        watts=_watts(counters),
+        watts=None if counters is None else counters.mean_w,
         samples_per_joule=(choice and choice.samples_per_joule)
         or _latest(good, lambda trial: trial.samples_per_joule),
         peak_bytes=_peak(best, choice, good),
@@ -98,14 +98,6 @@ def _at_pace(
     if its_own is None or its_own.median <= 0:
         return rate
     return scaled(samples_per_s, rate.median / its_own.median)
-
-
-def _watts(counters: Counters | None) -> float | None:
-    if counters is None:
-        return None
-    if counters.energy_j is not None and counters.window_s:
-        return counters.energy_j / counters.window_s
-    return counters.power_w
 
 
 def _rank(trial: Trial) -> tuple[bool, bool, bool, bool, float, int]:

@@ -1,7 +1,11 @@
 """Where the batch size is written, in many kinds of script."""
 
 import pytest
-from batchadvisor.probes.source.batch_size_source import find_batch_size_source
+from batchadvisor.probes.doors import script_watch
+from batchadvisor.probes.source.batch_size_source import (
+    find_accumulation_source,
+    find_batch_size_source,
+)
 from batchadvisor.records import SourceLine
 
 from .as_shown import changed, shown
@@ -192,3 +196,56 @@ class TestUnresolved:
         if data is not None:
             file.write_bytes(data)
         assert find_batch_size_source(SourceLine(file=str(file), line=1), 16) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "before"),
+    [
+        ("args = TrainingArguments(\n    'out',\n    gradient_accumulation_steps=4)\n", 3,
+         "gradient_accumulation_steps=4"),
+        ("trainer = L.Trainer(accumulate_grad_batches=4)\n", 1, "accumulate_grad_batches=4"),
+        ("accum_iter: int = 4\n", 1, "accum_iter: int = 4"),
+        ("p.add_argument('--gradient-accumulation-steps', type=int, default=4)\n", 1, "default=4"),
+        ("gradient_accumulation_steps = 2\n", None, ""),
+        ("steps = 4\n", None, ""),
+        ("def broken(\n", None, ""),
+    ],
+)  # fmt: skip
+def test_accumulation_in_the_script(tmp_path, text, line, before):
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    source = find_accumulation_source(4, files=[str(script)])
+    assert (None if source is None else source.place.line) == line
+    if source is not None:
+        assert source.before == before
+        assert source.template.format(8) == before.replace("4", "8")
+
+
+def test_accumulation_in_a_settings_file_and_on_the_command_line(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("training:\n  grad_accum_steps: 4\n")
+    settings = [(path, "a.yaml")]
+    source = find_accumulation_source(4, settings=settings)
+    assert (f"{source.place}", source.before) == ("a.yaml:2", "grad_accum_steps: 4")
+    source = find_accumulation_source(4, ("training.grad_accum_steps=4",), settings)
+    assert source.template == "training.grad_accum_steps={}"
+    assert find_accumulation_source(8, settings=settings) is None
+
+
+def test_the_same_loader_again_costs_nothing(tmp_path, monkeypatch):
+    """A script may make one in every step: its line is not looked for while steps are timed."""
+    script = tmp_path / "train.py"
+    script.write_text("import torch\nloader = DataLoader(data, batch_size=8)\n")
+    place, asked = SourceLine(file=str(script), line=2), []
+
+    def find(place, size, *args, **named):
+        asked.append(size)
+        return real(place, size, *args, **named)
+
+    real = script_watch.find_batch_size_source
+    monkeypatch.setattr(script_watch, "find_batch_size_source", find)
+    watch = script_watch.ScriptWatch(())
+    sources = [watch.source_of(place, size) for size in (8, 8, 16, 8)]
+    assert asked == [8, 16]
+    assert sources[0].template == "batch_size={}"
+    assert sources[1] == sources[3] == sources[0]

@@ -1,13 +1,13 @@
-"""What should fit on a GPU, in words."""
+"""Words of an estimate, the same in every format."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....units import format_bytes
-from ..records import Estimate, FittedGpu, Forecast, SizeLimit
+from ...units import format_bytes, format_seconds
+from .records import Estimate, FittedGpu, Forecast, SizeLimit, StepBound, TooSmall
 
-TITLE = "Largest batch that should fit"
+FITS_TITLE = "Largest batch that should fit"
 NAMED = 4
 """GPUs that a sentence names."""
 ENDS = (
@@ -21,6 +21,13 @@ COMPILED = (
     "The script compiles its model. These steps run it as it is written, so compiled code may take "
     "less memory than is said here, and its caches and CUDA graphs are not counted."
 )
+MOST_SHARE = 0.55
+"""Share of the memory held from which on one part is called most of it."""
+MOST_NAMES = 6
+MOST_CHANGES = 5
+BOUNDS_TITLE = "A step takes no less than this (a roofline; lower bounds, no forecasts)"
+LAUNCH = "4 us"
+BOUNDS_HEAD = ("GPU", "variant", "batch", "step", "largest", "step there")
 
 
 def fitting_sizes(gpu: FittedGpu, num_samples: int | None, smallest: int) -> str:
@@ -168,3 +175,147 @@ def _limit_text(limit: SizeLimit) -> str:
     if limit.use in ("interpolation", "pooling", "Fourier transform"):
         return f"{reached}: kernels that index with 32 bits refuse it, whatever memory there is."
     return f"{reached}: kernels that index with 32 bits fail or compute wrong values there."
+
+
+def nothing_fits_texts(answer: Estimate) -> list[str]:
+    """Sentences to stand before the tables; none if a batch fits on every GPU."""
+    texts = []
+    for group in answer.too_small:
+        texts.append(f"{_not_even(group)} {_what_fills(group)}")
+        texts.append(_remedy(group, sharded=bool(answer.sharded)))
+    return texts
+
+
+def _not_even(group: TooSmall) -> str:
+    where = _some_of(group.gpus)
+    if group.for_sure:
+        return f"Not even one sample should fit on {where}."
+    return (
+        f"A batch of {group.batch_size}, the smallest that was looked at, should not fit on "
+        f"{where}; one sample may."
+    )
+
+
+def _what_fills(group: TooSmall) -> str:
+    (first, size), *others = group.parts.items()
+    rest = ", ".join(f"{role} {format_bytes(part)}" for role, part in others)
+    of = (
+        f"Whatever the batch, the script as written holds {format_bytes(group.held_bytes)}"
+        if group.for_sure
+        else f"As written its tensors take {format_bytes(group.held_bytes)}"
+    )
+    most = f"most of it {first}" if size > MOST_SHARE * group.held_bytes else f"{first} first"
+    text = f"{of}, {most}: {format_bytes(size)} ({_share(size, group.held_bytes)})"
+    return f"{text}; {rest}." if rest else f"{text}."
+
+
+def _remedy(group: TooSmall, *, sharded: bool) -> str:
+    lines = [
+        f"{fix.change}, batch {fix.batch_size}, on {_some_of(fix.gpus)}"
+        for fix in group.fixes[:MOST_CHANGES]
+    ]
+    if lines:
+        return f"What would make it fit, by its tensors: {'; '.join(lines)}."
+    ranks = "over more ranks" if sharded else "over ranks"
+    return (
+        "None of the changes that were looked at would make it fit. Take a GPU with more memory, "
+        f"or share the model {ranks} (--shard RANKS)."
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{round(100 * part / whole)}%"
+
+
+def _some_of(gpus: Sequence[str]) -> str:
+    shown, rest = gpus[:MOST_NAMES], len(gpus) - MOST_NAMES
+    if rest > 0:
+        return f"{', '.join(shown)} and {rest} more"
+    *some, last = shown
+    return f"{', '.join(some)} and {last}" if some else last
+
+
+def bound_rows(answer: Estimate) -> list[tuple[str, ...]]:
+    """A row for each GPU and variant, as `BOUNDS_HEAD` says; "largest" is the batch that fits."""
+    rows: dict[tuple[str, str], list[StepBound]] = {}
+    for bound in answer.bounds:
+        rows.setdefault((bound.gpu, bound.variant), []).append(bound)
+    table = []
+    for (gpu, variant), bounds in rows.items():
+        cells = [gpu, variant]
+        for bound in bounds:
+            cells += [str(bound.batch_size), _time(bound)]
+        table.append((*cells, *([""] * (len(BOUNDS_HEAD) - len(cells)))))
+    return table
+
+
+def _time(bound: StepBound) -> str:
+    if bound.seconds is None:
+        return "unavailable"
+    launches = (bound.launch_s or 0.0) >= (bound.roofline_s or 0.0)
+    return f"{format_seconds(bound.seconds)}{' L' if launches else ''}"
+
+
+def bound_notes(answer: Estimate) -> list[str]:
+    """Notes on the bounds: what they are, why some are missing, and how a real run compares."""
+    notes = [
+        (
+            "The sum over the step's operations of the larger of FLOPs / dense peak and bytes / "
+            "bandwidth, one by one. L: launching a kernel for each takes longer, if that takes "
+            f"{LAUNCH}, an assumption. Real steps take longer, unless compiled code or a GPU's "
+            "cache saves traffic."
+        )
+    ]
+    if answer.calibration is None:
+        notes.append(f"Speeds of data sheets: {answer.label}.")
+    reasons: dict[str, list[str]] = {}
+    for bound in answer.bounds:
+        if bound.reason:
+            names = reasons.setdefault(bound.reason, [])
+            name = f"{bound.gpu}, {bound.variant}"
+            if name not in names:
+                names.append(name)
+    every = len({(bound.gpu, bound.variant) for bound in answer.bounds})
+    for reason, names in reasons.items():
+        which = "everywhere" if len(names) == every else "; ".join(names)
+        notes.append(f"Unavailable ({which}): {reason}.")
+    calibration = answer.calibration
+    if calibration is None:
+        notes.append("Where the knee should lie is said with --calibrate and a run on a real GPU.")
+        return notes
+    low, high = min(calibration.factors.values()), max(calibration.factors.values())
+    sizes = ", ".join(map(str, calibration.factors))
+    notes.append(
+        f"Measured on {calibration.device}: x{calibration.factor:.2f} of the bound (x{low:.2f} to "
+        f"x{high:.2f} over the batch sizes {sizes})."
+    )
+    if calibration.reason:
+        notes.append(f"Where the knee should lie: cannot tell, {calibration.reason}.")
+    elif calibration.knees:
+        knees = ", ".join(f"{gpu} {size}" for gpu, size in calibration.knees.items())
+        notes.append(
+            f"Where the knee should lie, an estimate (as written; the smallest of doubling sizes "
+            f"with 90% of the best throughput, every GPU as far off its bound): {knees}."
+        )
+    return notes
+
+
+def forecast_law_note(forecast: Forecast) -> str:
+    """Where the peak does not follow the line of the two largest sizes, or how well it does.
+
+    Empty where nothing more is known, as in old records.
+    """
+    name, smallest = forecast.variant.name, forecast.trials[0].batch_size
+    if forecast.no_law:
+        return f"{name}: the line of the two largest sizes that were looked at ({forecast.no_law})."
+    if not forecast.floor_bytes:
+        return ""
+    at_smallest = forecast.fixed_bytes + forecast.sample_bytes * smallest
+    least = min(trial.peak_bytes for trial in forecast.trials)
+    floor = format_bytes(min(least, max(forecast.floor_bytes, at_smallest)))
+    text = f"{name}: a batch of {smallest} or more takes at least {floor}"
+    if forecast.residual is None:
+        return f"{text}."
+    return (
+        f"{text}; larger ones that were looked at miss the line by {forecast.residual:.1%} at most."
+    )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....reports.words.split_snippet import BATCHES, CODE, IN_THE_LOOP, WEIGHT
-from ....reports.words.wording import clean
-from ..records import PlanShare
+from ...reports.words.split_snippet import BATCHES, CODE, IN_THE_LOOP, WEIGHT
+from ...reports.words.wording import clean
+from .records import PlanShare
 
 _PARTS = """            for part in range(PARTS[self.rank]):  # micro-batches, nearly equal
                 size = (SIZES[self.rank]{by} + part) // PARTS[self.rank]{times}
