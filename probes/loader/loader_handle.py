@@ -24,7 +24,7 @@ from .cycled_dataset import CycledDataset, own_of
 from .epochs import Epochs, began_anew
 from .lengths import Lengths
 from .loader_facts import attribute_size, budget_facts, cut_by, facts_of, samples_of
-from .one_pass import passed_again
+from .one_pass import pass_samples_again, passed_again
 from .sample_lengths import SampleLengths
 from .sharing import why_dispatched
 from .taken_sizes import batches_of_a_sampler, how_taken, part_of
@@ -93,12 +93,14 @@ class LoaderHandle:
         self._sample_lengths: SampleLengths | None = None
         self.approximate = native is not None and not names_size(native)
         if native is not None:
+            pass_samples_again(loader, native)
             # The attribute is guarded by DataLoader.__setattr__, so that nobody changes it by
             # accident; we do it on purpose.
             loader.__dict__["batch_sampler"] = steered(passed_again(native), self)
         elif not self.iterable and batches_of_a_sampler(loader):
             if cut_by(loader) is not None:
                 self.cannot_steer, self.batch_size = "", attribute_size(loader.sampler)
+                pass_samples_again(loader, loader.sampler)
             loader.__dict__["sampler"] = steered(passed_again(loader.sampler), self)
 
     def ask(self, batch_size: int) -> None:

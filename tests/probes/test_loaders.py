@@ -98,6 +98,23 @@ class TestSizes:
         assert handle.info().steered == "approximate"
         assert handle.sampler_name == "generator"
 
+    @pytest.mark.parametrize("kind", [iter, lambda data: (index for index in data)])
+    def test_samples_that_come_but_once(self, kind):
+        """They come again for our sizes; the script's own passes go on, and end, as without us."""
+        handle, script = begun(DataLoader(list(range(100)), batch_size=4, sampler=kind(range(100))))
+        assert next(script).tolist() == [0, 1, 2, 3]
+        handle.try_size()
+        assert next(Pass(script.loader, handle)).tolist() == [4, 5, 6, 7]
+        handle.ask(50)
+        seen = torch.cat([next(script) for _ in range(4)])
+        assert torch.bincount(seen).tolist() == [2] * 100
+        assert handle.info().steered == "exact"
+
+    def test_samples_that_came_once_are_over(self):
+        handle, script = begun(DataLoader(list(range(8)), batch_size=4, sampler=iter(range(8))))
+        assert len(list(script)) == 2
+        assert list(Pass(script.loader, handle)) == []
+
     def test_a_batch_that_ranks_share(self):
         """Its sampler names the size of all ranks together, and yields the part of one."""
         handle, script = begun(DataLoader(list(range(100)), batch_sampler=Shared(range(100), 8)))
