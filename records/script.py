@@ -58,11 +58,13 @@ class Following(Record, frozen=True, kw_only=True):
         name: what it is called, `train_batch_size`.
         number: as the script is written.
         source: where it is written; without a template it has the name of the size itself.
+        is_shared: it is the script's own name for the size: of a batch that ranks share.
     """
 
     name: str
     number: Count
     source: BatchSizeSource | None = None
+    is_shared: bool = False
 
 
 class LoaderInfo(Record, frozen=True, kw_only=True):
@@ -259,6 +261,12 @@ class Discovery(Record, frozen=True, kw_only=True):
     def axis(self) -> SizeAxis:
         """The unit of the sizes."""
         return self.primary.axis
+
+    @property
+    def shared(self) -> Following | None:
+        """The script's own name and number for the size, where it is of a batch that ranks share;
+        else `None`."""
+        return next((each for each in self.following if each.is_shared), None)
 
     @property
     def effective_batch(self) -> int:

@@ -19,6 +19,7 @@ from ..loader.loader_facts import attribute_size, cut_by
 from ..loader.loader_handle import LoaderHandle
 from ..loader.norm_inputs import NormInputs
 from ..loader.remade_samplers import BUDGET_NAME
+from ..loader.sharing import own_dataset
 from ..source.accumulation_source import find_accumulation_source
 from ..source.batch_size_source import find_batch_size_source
 from ..source.call_site import user_call_sites, user_files
@@ -124,10 +125,9 @@ class ScriptWatch:
         place, *callers = sites or user_call_sites() or (None,)
         size = loader.batch_size or attribute_size(cut_by(loader))
         source = self.source_of(place, size, callers)
-        if isinstance(loader.batch_sampler, SteeredBatchSampler):
+        original = self._wrapped(loader)
+        if original is not None:
             # A framework wraps a loader of the script's: its line is the one to change.
-            original = loader.batch_sampler.handle
-            assert isinstance(original, LoaderHandle)
             place, source = original.place, original.source
         handle = LoaderHandle(
             loader,
@@ -138,12 +138,25 @@ class ScriptWatch:
             worst_case=self._worst_case,
             ends_epochs=self._ends_epochs,
         )
-        self._datasets[handle.ordinal] = Told.of(loader.dataset)
+        self._datasets[handle.ordinal] = Told.of(own_dataset(loader))
         self._made_at[handle.ordinal] = (*([place] if place is not None else []), *callers)
         self.handles.append(handle)
         # By identity, not by call site: one line may make several loaders. The handle keeps no
         # reference, so a dead loader's number may come again and is overwritten here.
         self._by_loader[id(loader)] = handle
+
+    def _wrapped(self, loader: Any) -> LoaderHandle | None:
+        """The loader of the script's that a framework makes another one of; `None` without."""
+        sampler = loader.batch_sampler
+        while sampler is not None:
+            if isinstance(sampler, SteeredBatchSampler):
+                assert isinstance(sampler.handle, LoaderHandle)
+                return sampler.handle
+            sampler = getattr(sampler, "batch_sampler", None)
+        dataset = own_dataset(loader)
+        if dataset is loader.dataset:
+            return None
+        return next((each for each in reversed(self.handles) if each.reads(dataset)), None)
 
     def stop_cutting(self) -> None:
         """Loaders that are made from now on yield batches of their own size."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from ...records import DeviceInfo, Discovery, FileTouched, LoaderInfo, OptimizerInfo
 from ...units import format_bytes
 from ..words.wording import clean, plural
@@ -91,6 +93,10 @@ def _loader(loader: LoaderInfo, discovery: Discovery) -> str:
         f"Loader {loader.ordinal} ({role}): {loader.place}  {loader.size_name}={size}, {samples}, "
         f"{loader.sampler}, num_workers={loader.num_workers}, drop_last={loader.drop_last}"
     )
+    if loader.ordinal == discovery.primary_loader and discovery.shared is not None:
+        shared = discovery.shared
+        text += f"\n    each rank gets its part of {shared.name}={shared.number}"
+        loader = msgspec.structs.replace(loader, source=shared.source)
     return text + _source_line(loader)
 
 
