@@ -200,6 +200,8 @@ class Discovery(Record, frozen=True, kw_only=True):
         num_ranks: ranks of the script's process group, 1 without one.
         num_replicas: devices that DataParallel scatters each batch to, 1 without it.
         following: numbers that have to change with the size.
+        leaves_out: how the training loop itself leaves out a batch that is shorter than the size,
+            in words; empty where nothing shows that it does.
         accumulation: where the micro-batches of a step are written, if a place holds that number.
         compiled: whether a module of this process went through torch.compile.
         door: how the sizes reach the script; behind all but `loader` there is one LoaderInfo, of
@@ -238,6 +240,7 @@ class Discovery(Record, frozen=True, kw_only=True):
     accumulation: BatchSizeSource | None = None
     cores: CoreMasks | None = None
     following: tuple[Following, ...] = ()
+    leaves_out: str = ""
     order_options: tuple[tuple[BatchOrder, str], ...] = ()
     entered: Entered | None = None
     unavailable: dict[str, str] = {}

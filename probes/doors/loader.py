@@ -426,6 +426,7 @@ class LoaderDoor:
             micro_batches=rhythm.micro_batches,
             accumulation=self.watch.accumulation_source(rhythm.micro_batches),
             following=self.watch.following(primary, rhythm.micro_batches),
+            leaves_out=self.watch.leaves_out(),
             steps_per_batch=rhythm.steps_per_batch,
             pool=rhythm.pool,
             parameter_device=str(device),

@@ -24,6 +24,7 @@ from ..source.accumulation_source import find_accumulation_source
 from ..source.batch_size_source import find_batch_size_source
 from ..source.call_site import user_call_sites, user_files
 from ..source.following import Told, find_dataset_size, find_whole
+from ..source.left_out import find_left_out
 from ..source.setting_source import find_setting_source
 from .optimizers import Optimizers
 from .own_updates import OwnUpdates
@@ -216,6 +217,10 @@ class ScriptWatch:
         whole = find_whole(size, micro_batches, self.settings(), files)
         of_data = find_dataset_size(self._datasets.get(primary.ordinal), size, files)
         return tuple(filter(None, (primary.shared, whole, of_data)))
+
+    def leaves_out(self) -> str:
+        """How the training loop itself leaves out a short batch, in words; or empty."""
+        return find_left_out(user_files())
 
     def made_optimizer(self, optimizer: Any) -> None:
         """An optimizer was constructed."""
