@@ -146,6 +146,8 @@ class LoaderDoor:
         except StopIteration:
             if training and handle.arrived is None:
                 self.watch.note_empty(handle)
+            if not training:
+                self.watch.evaluated()
             raise
         wait_s = time.perf_counter() - start
         self.watch.fetched(handle, trains=handle.trains if self.in_control else training)

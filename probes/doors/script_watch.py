@@ -74,7 +74,8 @@ class ScriptWatch:
         self._optimizers = Optimizers()
         self._norm_inputs = NormInputs()
         self._stepping_thread: int | None = None
-        self._cycle_started_s = time.monotonic()
+        self._always_evaluates = True
+        self._begin_cycle()
         self.handles: list[LoaderHandle] = []
         self.cycles = CycleFinder()
         self.own_updates = OwnUpdates()
@@ -242,6 +243,17 @@ class ScriptWatch:
     def fetched(self, handle: LoaderHandle, *, trains: bool) -> None:
         """A loader gave a batch; before the first step none is known to train."""
         self.aside = handle if self.num_steps and not trains else None
+        if trains:
+            self._last_s = time.monotonic()
+        else:
+            self.evaluated()
+
+    def evaluated(self) -> None:
+        """What the script did since its last step, or its last batch, was no part of a step."""
+        now = time.monotonic()
+        if self.num_steps:  # what comes before the first step is no part of one anyway
+            self._aside_s += now - self._last_s
+        self._last_s = now
 
     def stepped(self, optimizer: Any, *, replaces: bool = False) -> None:
         """An optimizer made a step.
@@ -257,17 +269,28 @@ class ScriptWatch:
             if replaces:
                 cycles.forget(optimizers.replaced_by(optimizer, cycles.optimizers))
         cycles.stepped(ordinal)
+        self._last_s = time.monotonic()
         self._stepping_thread = threading.get_ident()
 
     def cycle_ended(self, evaluated_s: float = 0.0) -> None:
-        """A cycle of the script's own size ended.
+        """A cycle of the script's own size ended; its time is that of a step, without an evaluation
+        unless each has one.
 
         Args:
             evaluated_s: when an evaluation ended, which may have come before it.
         """
         now = time.monotonic()
-        self.native_step_s = now - max(self._cycle_started_s, evaluated_s)
-        self._cycle_started_s = now
+        self._always_evaluates = self._always_evaluates and self._aside_s > 0
+        if evaluated_s > self._cycle_started_s:
+            self.native_step_s = now - evaluated_s
+        else:
+            aside_s = 0.0 if self._always_evaluates else self._aside_s
+            self.native_step_s = now - self._cycle_started_s - aside_s
+        self._begin_cycle()
+
+    def _begin_cycle(self) -> None:
+        self._cycle_started_s = self._last_s = time.monotonic()
+        self._aside_s = 0.0
 
     def forget_cycles(self) -> None:
         """Looks for cycles anew: the counts so far say nothing."""
@@ -301,9 +324,13 @@ class ScriptWatch:
         return self._optimizers.infos(self.cycles.optimizers)
 
     def look_at_norms(self) -> None:
-        """From now on the inputs of normalisation layers are seen; only the first call counts."""
+        """From now on the inputs of normalisation layers are seen; only the first call counts.
+
+        A cycle has just ended: going through all objects takes longer than most steps.
+        """
         if not self._norm_inputs.watched:
             self._norm_inputs.watch()
+            self._begin_cycle()
 
     def norm_layers(self, batch_size: int) -> tuple[NormLayers, str]:
         """The normalisation layers, and why their inputs are not known; ends the look.
