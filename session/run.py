@@ -171,6 +171,8 @@ class Run:
                 self.workers.close()
             if error is not None and self.writer.record.state == "running":
                 self._close_the_record(error)
+            if isinstance(error, BatchAdvisorError):  # nothing else will be shown that lists them
+                error.files = self.writer.record.files
         finally:
             self._display.close()
             wrong = isinstance(error, UsageError) and not self.writer.record.trials
