@@ -12,6 +12,11 @@ Raised anywhere, caught once, in `cli.main`.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .records import FileTouched
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it (128 + SIGINT)."""
@@ -26,9 +31,13 @@ class BatchAdvisorError(Exception):
         what: what happened and why, one line; what it quotes last may bring a full stop or
             a colon.
         remedy: what to do about it, one line.
+
+    Attributes:
+        files: what the script itself had done to files by then.
     """
 
     exit_code = 1
+    files: Sequence[FileTouched] = ()
 
     def __init__(self, what: str, remedy: str = "") -> None:
         what = re.sub(r"(?<!\.)\.\.$|:\.$", ".", what)

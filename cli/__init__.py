@@ -125,6 +125,10 @@ def _main() -> NoReturn:
             raise
         if isinstance(error, ScriptError) and error.script_traceback:
             click.echo(error.script_traceback, err=True)
+        if error.files:
+            from ..session.answer import touched_text
+
+            click.echo(f"{touched_text(error.files)}\n", err=True)
         click.echo(f"Error: {error}", err=True)
         sys.exit(error.exit_code)
     sys.exit(code or 0)

@@ -151,6 +151,8 @@ class Tail(Record, frozen=True, kw_only=True):
             there are several.
         batches: micro-steps per epoch of each rank, where there are several.
         duplicates: samples that are drawn more than once.
+        left_out_by: how the training loop leaves a short batch out, in words; empty where it does
+            not.
         steps_known: whether `steps_per_epoch` are optimizer steps; else they are batches.
         harmful: whether a case that harms fires; a finding then tells which.
         nearest_clean: sizes near by without a harmful tail.
@@ -173,6 +175,7 @@ class Tail(Record, frozen=True, kw_only=True):
     last: tuple[int, ...] = ()
     batches: tuple[int, ...] = ()
     duplicates: int = 0
+    left_out_by: str = ""
     steps_known: bool = True
     harmful: bool = False
 

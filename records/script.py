@@ -58,11 +58,13 @@ class Following(Record, frozen=True, kw_only=True):
         name: what it is called, `train_batch_size`.
         number: as the script is written.
         source: where it is written; without a template it has the name of the size itself.
+        is_shared: it is the script's own name for the size: of a batch that ranks share.
     """
 
     name: str
     number: Count
     source: BatchSizeSource | None = None
+    is_shared: bool = False
 
 
 class LoaderInfo(Record, frozen=True, kw_only=True):
@@ -198,6 +200,8 @@ class Discovery(Record, frozen=True, kw_only=True):
         num_ranks: ranks of the script's process group, 1 without one.
         num_replicas: devices that DataParallel scatters each batch to, 1 without it.
         following: numbers that have to change with the size.
+        leaves_out: how the training loop itself leaves out a batch that is shorter than the size,
+            in words; empty where nothing shows that it does.
         accumulation: where the micro-batches of a step are written, if a place holds that number.
         compiled: whether a module of this process went through torch.compile.
         door: how the sizes reach the script; behind all but `loader` there is one LoaderInfo, of
@@ -236,6 +240,7 @@ class Discovery(Record, frozen=True, kw_only=True):
     accumulation: BatchSizeSource | None = None
     cores: CoreMasks | None = None
     following: tuple[Following, ...] = ()
+    leaves_out: str = ""
     order_options: tuple[tuple[BatchOrder, str], ...] = ()
     entered: Entered | None = None
     unavailable: dict[str, str] = {}
@@ -259,6 +264,12 @@ class Discovery(Record, frozen=True, kw_only=True):
     def axis(self) -> SizeAxis:
         """The unit of the sizes."""
         return self.primary.axis
+
+    @property
+    def shared(self) -> Following | None:
+        """The script's own name and number for the size, where it is of a batch that ranks share;
+        else `None`."""
+        return next((each for each in self.following if each.is_shared), None)
 
     @property
     def effective_batch(self) -> int:

@@ -200,6 +200,13 @@ def discovery_text(
     return render(discovery, device, files, encoding=sys.stdout.encoding or "ascii")
 
 
+def touched_text(files: Sequence[FileTouched]) -> str:
+    """What the script itself did to files, where the run has no answer."""
+    from ..reports.terminal.touched import render
+
+    return render(files, encoding=sys.stderr.encoding or "ascii")
+
+
 def discovery_json(
     discovery: Discovery, device: DeviceInfo, files: Sequence[FileTouched] = ()
 ) -> str:

@@ -93,7 +93,11 @@ def _replacements(record: RunRecord, advice: Advice) -> list[Replacement]:
         raise NoDiffError("nothing to change")
     size, own, source = choice.batch_size, discovery.native_batch_size, discovery.primary.source
     if source is None:
-        where = "the size is an argument" if discovery.traits.size_is_argument else "unknown place"
+        where = "unknown place"
+        if discovery.traits.size_is_argument:
+            where = "the size is an argument"
+        elif discovery.shared is not None:
+            where = "ranks share the number that is written there"
         raise NoDiffError(f"{where}: {advice.change}")
     if source.place is None or source.before.startswith(("-", source.option or "-")):
         raise NoDiffError(f"the size was typed: {advice.change}")

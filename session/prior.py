@@ -29,15 +29,20 @@ PRIOR_SHARE = 1 / 8
 """Share of the budget that starting the script once more may cost, and the steps as much again."""
 
 
-def predict_memory(workers: WorkerPool, writer: RecordWriter, display: Display) -> None:
+def predict_memory(
+    workers: WorkerPool, writer: RecordWriter, display: Display, budget_share: float = 1.0
+) -> None:
     """Puts the peaks of steps on fake tensors into the record, or why there are none.
 
     Does nothing where memory is not what is searched for. Nothing that happens here is a failure
     of the run: without these peaks the search goes by real ones.
+
+    Args:
+        budget_share: as in RunOptions.
     """
     if not is_wanted(writer.record):
         return
-    reason = _why_not(workers, writer.record)
+    reason = _why_not(workers, writer.record, budget_share)
     if reason:
         prior = MemoryPrior(reason=reason)
     else:
@@ -56,7 +61,7 @@ def is_wanted(record: RunRecord) -> bool:
     return goal.kind == "memory" and not goal.sizes and not record.trials and record.prior is None
 
 
-def _why_not(workers: WorkerPool, record: RunRecord) -> str:
+def _why_not(workers: WorkerPool, record: RunRecord, budget_share: float) -> str:
     """Says why no such steps are made, before one was tried; else empty."""
     assert record.discovery is not None
     if not record.discovery.traits.steers_loader:
@@ -69,9 +74,10 @@ def _why_not(workers: WorkerPool, record: RunRecord) -> str:
     if workers.current is None or not workers.current.takes(RunFake):
         return "only the steps of a single process can be made on fake tensors"
     if setup_s > PRIOR_SHARE * budget_s:
+        enough_s = ceil(setup_s / PRIOR_SHARE / budget_share)
         return (
             f"the script takes {format_seconds(setup_s)} to its loop and would have to start once "
-            f"more; --budget {ceil(setup_s / PRIOR_SHARE)}s leaves time for it"
+            f"more; --budget {enough_s}s leaves time for it"
         )
     return ""
 

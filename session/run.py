@@ -171,6 +171,8 @@ class Run:
                 self.workers.close()
             if error is not None and self.writer.record.state == "running":
                 self._close_the_record(error)
+            if isinstance(error, BatchAdvisorError):  # nothing else will be shown that lists them
+                error.files = self.writer.record.files
         finally:
             self._display.close()
             wrong = isinstance(error, UsageError) and not self.writer.record.trials
@@ -274,7 +276,7 @@ class Run:
             what = "the time was over before the script came to its training loop again."
             remedy = "Continue with --resume and a larger --budget."
             raise NoTimeLeftError(what, remedy) from over
-        self._display.note(plan_of(self.writer.record))
+        self._display.note(plan_of(self.writer.record, self._options.budget_share))
 
     def _back_to_the_loader(self, failure: BatchAdvisorError | None) -> BatchAdvisorError | None:
         """What its loader gave stands, where no size arrived through the place either."""
@@ -302,8 +304,9 @@ class Run:
                 self.look()
             check_against_script(writer.record)
             writer.search_begins()
-            self._display.note(plan_of(writer.record))
-            predict_memory(self.workers, writer, self._display)
+            share = self._options.budget_share
+            self._display.note(plan_of(writer.record, share))
+            predict_memory(self.workers, writer, self._display, share)
             done = self._trials()
             measure_communication(self.workers, self.writer, self._display)
             recorded = record_step(self.workers, self.writer)
@@ -520,8 +523,12 @@ def order_of(
 # The plan of a search, in a line for people.
 
 
-def plan_of(record: RunRecord) -> str:
-    """Says what the search will cost, before it starts."""
+def plan_of(record: RunRecord, budget_share: float = 1.0) -> str:
+    """Says what the search will cost, before it starts.
+
+    Args:
+        budget_share: as in RunOptions.
+    """
     estimate = expected(record)
     primary = record.discovery.primary if record.discovery is not None else None
     where = f"steering the loader at {primary.place}; " if primary and primary.place else ""
@@ -540,7 +547,7 @@ def plan_of(record: RunRecord) -> str:
         fit = "fits" if estimate.num_sizes == 1 else "fit"
         text += f"{sizes} {fit} in the {left} that are left"
         if estimate.enough_s is not None and len(record.goal.sizes) != 1:
-            text += f"; to compare two, use --budget {round(estimate.enough_s)}s"
+            text += f"; to compare two, use --budget {round(estimate.enough_s / budget_share)}s"
         return where + text
     return (
         f"{where}about {sizes} and "

@@ -26,6 +26,7 @@ from ...records import (
 )
 from ...units import format_bytes
 from ..measured.measurements import Measurements
+from ..measured.sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from ..measured.training import LINEAR_RULE, SQUARE_ROOT_RULE
 from ..tails import tails
 from .headline import headline
@@ -130,7 +131,8 @@ def _verdict(measurements: Measurements, observed: Observed, verdict: Verdict) -
 def to_try(
     measurements: Measurements, verdict: Verdict, size: int, room: Headroom | str
 ) -> int | None:
-    """The size to try next: twice as large as far as it fits, without a harmful tail near by."""
+    """The size to try next: twice as large as far as it fits and leaves steps enough in an epoch,
+    without a harmful tail near by."""
     if verdict.larger_batch == "does not help" or isinstance(room, str):
         return None
     if _paid_too_little(measurements, size):
@@ -140,15 +142,26 @@ def to_try(
     if bad is not None:
         most = min(most, bad - 1)
     discovery = measurements.record.discovery
-    if discovery is None or most <= size:
+    if discovery is None:
         return None
     if discovery.primary.num_samples is not None:
         most = min(most, discovery.primary.num_samples)
+    by_steps = bound_by_steps(measurements)
+    if by_steps is not None:
+        most = min(most, by_steps)
+    if most <= size:
+        return None
     lowest = size + max(1, (most - size) // 2)
     candidates = range(most, lowest - 1, -1)
     even = [candidate for candidate in candidates if candidate % 8 == 0] or list(candidates)
     clean = measurements.first_clean(even)
     return clean if clean is not None else next(iter(even), None)
+
+
+def _too_few_steps(measurements: Measurements, size: int) -> bool:
+    """Whether every larger size leaves too few optimizer steps in an epoch."""
+    most = bound_by_steps(measurements)
+    return most is not None and most <= size
 
 
 def _paid_too_little(measurements: Measurements, size: int) -> list[int]:
@@ -188,6 +201,8 @@ def _estimates(measurements: Measurements, advice: Advice, size: int) -> list[Fi
         discovery = measurements.record.discovery
         if discovery is not None and discovery.primary.num_samples in range(1, size + 1):
             why = "the data set has no more samples"
+        elif _too_few_steps(measurements, size) and isinstance(room, Headroom) and room.samples:
+            why = f"an epoch would have fewer than {MIN_STEPS_AN_EPOCH} optimizer steps"
         if ran_too:
             why = f"{ran_too} ran too and gained too little"
         return [*findings, _try(f"no larger size to try: {why}", size, f"{again} for other sizes.")]

@@ -16,24 +16,29 @@ def change(record: RunRecord, size: int | None, micro_batches: int | None) -> st
     """
     if record.discovery is None or size is None:
         return ""
-    loader = record.discovery.primary
+    loader, shared = record.discovery.primary, record.discovery.shared
     native = record.discovery.native_batch_size
     same = micro_batches in (None, record.discovery.micro_batches)
     if size == native and same and not record.discovery.why_own_unknown:
         return "nothing to change"
-    source = loader.source
+    source, name, own, number = loader.source, loader.size_name, native, size
+    if shared is not None:
+        source, name, own = shared.source, shared.name, shared.number
+        number = own // native * size
     if source is None and record.discovery.traits.size_is_argument:
         text = f"the script's argument {{batch_size}} → {size}"
     elif source is None:
         where = f"{loader.place}  " if loader.place is not None else ""
-        before = "" if record.discovery.why_own_unknown else f"={native}"
-        text = f"{where}{loader.size_name}{before} → {size}"
+        before = "" if record.discovery.why_own_unknown else f"={own}"
+        text = f"{where}{name}{before} → {number}"
     elif not source.template:
-        text = f"{source.place}  {source.before}  ({native} → {size})"
+        text = f"{source.place}  {source.before}  ({own} → {number})"
     else:
-        text = _replaced(source, size)
+        text = _replaced(source, number)
+    if shared is not None:
+        text += f" (of all {number // size} ranks, {size} of each)"
     if source is not None:
-        text += _others(source, native)
+        text += _others(source, own)
     text += _following(record.discovery, size, micro_batches)
     edit = record.edit
     if edit is not None and edit.size == size and edit.also is not None:
@@ -85,6 +90,8 @@ def following_numbers(
     native, accumulated = discovery.native_batch_size, micro_batches or discovery.micro_batches
     numbers = []
     for other in discovery.following:
+        if other.is_shared:  # it stands for the size itself
+            continue
         whole = other.name == WHOLE
         own = native * (discovery.micro_batches if whole else 1)
         number = other.number // own * size * (accumulated if whole else 1)

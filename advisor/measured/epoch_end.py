@@ -42,7 +42,7 @@ def pipeline_of(
     pipeline = Pipeline(
         num_samples=loader.num_samples,
         batch_size=batch_size,
-        drop_last=loader.drop_last,
+        drop_last=loader.drop_last or leaves_out(discovery),
         iterable=loader.iterable,
         num_workers=loader.num_workers,
         micro_batches=1 if discovery.why_steps_unknown else discovery.micro_batches,
@@ -62,6 +62,17 @@ def pipeline_of(
         ),
     )
     return _shared(pipeline, discovery)
+
+
+def leaves_out(discovery: Discovery) -> bool:
+    """Whether the training loop leaves out what `drop_last` would.
+
+    Of several ranks one alone may have a short batch, and of several data workers each ends in one
+    before the epoch does.
+    """
+    loader = discovery.primary
+    alone = discovery.num_ranks == 1 and not (loader.iterable and loader.num_workers > 1)
+    return bool(discovery.leaves_out) and alone
 
 
 def _shared(pipeline: Pipeline, discovery: Discovery) -> Pipeline:
@@ -240,7 +251,7 @@ def tail_of(
     layout = layout_of(pipeline)
     if isinstance(layout, str):
         return layout
-    several = pipeline.num_ranks > 1
+    several, drops = pipeline.num_ranks > 1, discovery.primary.drop_last
     known = not discovery.why_steps_unknown
     clean: tuple[CleanSize, ...] = ()
     none = ""
@@ -265,6 +276,7 @@ def tail_of(
         last=layout.last if several else (),
         batches=_by_rank(layout) if several else (),
         duplicates=layout.duplicates,
+        left_out_by=discovery.leaves_out if leaves_out(discovery) and not drops else "",
         harmful=harms,
     )
 

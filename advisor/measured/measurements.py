@@ -253,12 +253,33 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         batch, where that is asked for.
         """
         discovery = self.record.discovery
-        if discovery is None or not self.goal.keep_effective_batch:
+        if discovery is None:
+            return None
+        discovery = self._with_left_out(discovery, size)
+        if not self.goal.keep_effective_batch:
             return discovery
         whole = discovery.effective_batch
         if whole % size:
             return discovery
         return msgspec.structs.replace(discovery, micro_batches=whole // size)
+
+    def _with_left_out(self, discovery: Discovery, size: int) -> Discovery:
+        """With what trials show of the loop: batches as long as the last one at a size, or longer
+        ones that are shorter than the script's own, made no step."""
+        last, own = self.script.last_batch(size), discovery.native_batch_size
+        if discovery.leaves_out or not last or not discovery.traits.steers_loader:
+            return discovery
+        lengths = [
+            trial.batch_size
+            for trial in self.record.trials
+            if trial.outcome == "no_step"
+            and last <= trial.batch_size < min(own, size)
+            and trial.batch_size not in self.sizes_that_ran
+        ]
+        if not lengths:
+            return discovery
+        what = f"batches of {min(lengths)} went into it, and no optimizer stepped"
+        return msgspec.structs.replace(discovery, leaves_out=what)
 
     def harmful(self, size: int) -> bool:
         """Whether an epoch's end does harm at a size; not known to before the loop is found."""

@@ -146,6 +146,8 @@ class LoaderDoor:
         except StopIteration:
             if training and handle.arrived is None:
                 self.watch.note_empty(handle)
+            if not training:
+                self.watch.evaluated()
             raise
         wait_s = time.perf_counter() - start
         self.watch.fetched(handle, trains=handle.trains if self.in_control else training)
@@ -426,6 +428,7 @@ class LoaderDoor:
             micro_batches=rhythm.micro_batches,
             accumulation=self.watch.accumulation_source(rhythm.micro_batches),
             following=self.watch.following(primary, rhythm.micro_batches),
+            leaves_out=self.watch.leaves_out(),
             steps_per_batch=rhythm.steps_per_batch,
             pool=rhythm.pool,
             parameter_device=str(device),

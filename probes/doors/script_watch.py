@@ -19,9 +19,11 @@ from ..loader.loader_facts import attribute_size, cut_by
 from ..loader.loader_handle import LoaderHandle
 from ..loader.norm_inputs import NormInputs
 from ..loader.remade_samplers import BUDGET_NAME
+from ..loader.sharing import own_dataset
 from ..source.batch_size_source import find_accumulation_source, find_batch_size_source
 from ..source.call_site import user_call_sites, user_files
 from ..source.following import Told, find_dataset_size, find_whole
+from ..source.left_out import find_left_out
 from ..source.setting_source import find_setting_source
 from .optimizers import Optimizers
 from .own_updates import OwnUpdates
@@ -71,7 +73,8 @@ class ScriptWatch:
         self._optimizers = Optimizers()
         self._norm_inputs = NormInputs()
         self._stepping_thread: int | None = None
-        self._cycle_started_s = time.monotonic()
+        self._always_evaluates = True
+        self._begin_cycle()
         self.handles: list[LoaderHandle] = []
         self.cycles = CycleFinder()
         self.own_updates = OwnUpdates()
@@ -123,10 +126,9 @@ class ScriptWatch:
         place, *callers = sites or user_call_sites() or (None,)
         size = loader.batch_size or attribute_size(cut_by(loader))
         source = self.source_of(place, size, callers)
-        if isinstance(loader.batch_sampler, SteeredBatchSampler):
+        original = self._wrapped(loader)
+        if original is not None:
             # A framework wraps a loader of the script's: its line is the one to change.
-            original = loader.batch_sampler.handle
-            assert isinstance(original, LoaderHandle)
             place, source = original.place, original.source
         handle = LoaderHandle(
             loader,
@@ -137,12 +139,25 @@ class ScriptWatch:
             worst_case=self._worst_case,
             ends_epochs=self._ends_epochs,
         )
-        self._datasets[handle.ordinal] = Told.of(loader.dataset)
+        self._datasets[handle.ordinal] = Told.of(own_dataset(loader))
         self._made_at[handle.ordinal] = (*([place] if place is not None else []), *callers)
         self.handles.append(handle)
         # By identity, not by call site: one line may make several loaders. The handle keeps no
         # reference, so a dead loader's number may come again and is overwritten here.
         self._by_loader[id(loader)] = handle
+
+    def _wrapped(self, loader: Any) -> LoaderHandle | None:
+        """The loader of the script's that a framework makes another one of; `None` without."""
+        sampler = loader.batch_sampler
+        while sampler is not None:
+            if isinstance(sampler, SteeredBatchSampler):
+                assert isinstance(sampler.handle, LoaderHandle)
+                return sampler.handle
+            sampler = getattr(sampler, "batch_sampler", None)
+        dataset = own_dataset(loader)
+        if dataset is loader.dataset:
+            return None
+        return next((each for each in reversed(self.handles) if each.reads(dataset)), None)
 
     def stop_cutting(self) -> None:
         """Loaders that are made from now on yield batches of their own size."""
@@ -203,6 +218,10 @@ class ScriptWatch:
         of_data = find_dataset_size(self._datasets.get(primary.ordinal), size, files)
         return tuple(filter(None, (primary.shared, whole, of_data)))
 
+    def leaves_out(self) -> str:
+        """How the training loop itself leaves out a short batch, in words; or empty."""
+        return find_left_out(user_files())
+
     def made_optimizer(self, optimizer: Any) -> None:
         """An optimizer was constructed."""
         self._optimizers.add(optimizer)
@@ -223,6 +242,17 @@ class ScriptWatch:
     def fetched(self, handle: LoaderHandle, *, trains: bool) -> None:
         """A loader gave a batch; before the first step none is known to train."""
         self.aside = handle if self.num_steps and not trains else None
+        if trains:
+            self._last_s = time.monotonic()
+        else:
+            self.evaluated()
+
+    def evaluated(self) -> None:
+        """What the script did since its last step, or its last batch, was no part of a step."""
+        now = time.monotonic()
+        if self.num_steps:  # what comes before the first step is no part of one anyway
+            self._aside_s += now - self._last_s
+        self._last_s = now
 
     def stepped(self, optimizer: Any, *, replaces: bool = False) -> None:
         """An optimizer made a step.
@@ -238,17 +268,28 @@ class ScriptWatch:
             if replaces:
                 cycles.forget(optimizers.replaced_by(optimizer, cycles.optimizers))
         cycles.stepped(ordinal)
+        self._last_s = time.monotonic()
         self._stepping_thread = threading.get_ident()
 
     def cycle_ended(self, evaluated_s: float = 0.0) -> None:
-        """A cycle of the script's own size ended.
+        """A cycle of the script's own size ended; its time is that of a step, without an evaluation
+        unless each has one.
 
         Args:
             evaluated_s: when an evaluation ended, which may have come before it.
         """
         now = time.monotonic()
-        self.native_step_s = now - max(self._cycle_started_s, evaluated_s)
-        self._cycle_started_s = now
+        self._always_evaluates = self._always_evaluates and self._aside_s > 0
+        if evaluated_s > self._cycle_started_s:
+            self.native_step_s = now - evaluated_s
+        else:
+            aside_s = 0.0 if self._always_evaluates else self._aside_s
+            self.native_step_s = now - self._cycle_started_s - aside_s
+        self._begin_cycle()
+
+    def _begin_cycle(self) -> None:
+        self._cycle_started_s = self._last_s = time.monotonic()
+        self._aside_s = 0.0
 
     def forget_cycles(self) -> None:
         """Looks for cycles anew: the counts so far say nothing."""
@@ -282,9 +323,13 @@ class ScriptWatch:
         return self._optimizers.infos(self.cycles.optimizers)
 
     def look_at_norms(self) -> None:
-        """From now on the inputs of normalisation layers are seen; only the first call counts."""
+        """From now on the inputs of normalisation layers are seen; only the first call counts.
+
+        A cycle has just ended: going through all objects takes longer than most steps.
+        """
         if not self._norm_inputs.watched:
             self._norm_inputs.watch()
+            self._begin_cycle()
 
     def norm_layers(self, batch_size: int) -> tuple[NormLayers, str]:
         """The normalisation layers, and why their inputs are not known; ends the look.

@@ -161,6 +161,7 @@ class TemplateDoor:
             parameter_device=str(device),
             num_parameters=sum(parameter.numel() for parameter in parameters),
             norm_layers=norms,
+            leaves_out=watch.leaves_out(),
             compiled=compiles(),
             setup_s=time.monotonic() - self._started_s,
             native_step_s=watch.native_step_s,

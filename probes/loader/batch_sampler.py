@@ -14,6 +14,7 @@ from torch.utils.data import BatchSampler
 
 from .budgets import Budget
 from .chosen_batches import ChosenBatches
+from .one_pass import next_of_own
 from .remade_samplers import follows, remade
 from .sample_lengths import SampleLengths
 
@@ -153,7 +154,7 @@ class Issues(Iterator[list[Any]]):
     def __next__(self) -> list[Any]:
         asked = self._handle.asked
         if asked is None:
-            batch: list[Any] = next(self._native_pass)
+            batch: list[Any] = next_of_own(self._native, self._native_pass)
             if self._handle.cap is not None:
                 with contextlib.suppress(TypeError, LookupError):  # a single index, or of a kind
                     batch = batch[: self._handle.cap]

@@ -24,9 +24,9 @@ from .cycled_dataset import CycledDataset, own_of
 from .epochs import Epochs, began_anew
 from .lengths import Lengths
 from .loader_facts import attribute_size, budget_facts, cut_by, facts_of, samples_of
-from .one_pass import passed_again
+from .one_pass import pass_samples_again, passed_again
 from .sample_lengths import SampleLengths
-from .sharing import why_dispatched
+from .sharing import whole_of, why_dispatched
 from .taken_sizes import batches_of_a_sampler, how_taken, part_of
 
 
@@ -89,16 +89,22 @@ class LoaderHandle:
         self.remakes = False
         self.budget: Budget | None = None
         self.shared: Following | None = None
+        whole = whole_of(loader)
+        if whole is not None:
+            number, ranks = whole
+            self._note_shared("batch_size", number, number // ranks)
         self.num_seen: int | None = None
         self._sample_lengths: SampleLengths | None = None
         self.approximate = native is not None and not names_size(native)
         if native is not None:
+            pass_samples_again(loader, native)
             # The attribute is guarded by DataLoader.__setattr__, so that nobody changes it by
             # accident; we do it on purpose.
             loader.__dict__["batch_sampler"] = steered(passed_again(native), self)
         elif not self.iterable and batches_of_a_sampler(loader):
             if cut_by(loader) is not None:
                 self.cannot_steer, self.batch_size = "", attribute_size(loader.sampler)
+                pass_samples_again(loader, loader.sampler)
             loader.__dict__["sampler"] = steered(passed_again(loader.sampler), self)
 
     def ask(self, batch_size: int) -> None:
@@ -133,9 +139,13 @@ class LoaderHandle:
         elif self.approximate and self.batch_size is not None:
             part = part_of(native, self.batch_size, samples_of(loader) or 0)
             if part < self.batch_size:
-                name = f"{self.sampler_name}'s batch_size, which ranks share,"
-                self.shared, self.source = Following(name=name, number=self.batch_size), None
-                self.native = self.batch_size = part
+                self._note_shared(f"{self.sampler_name}'s batch_size", self.batch_size, part)
+                self.native = part
+
+    def _note_shared(self, name: str, number: int, part: int) -> None:
+        """The script names a size of which this rank gets a part."""
+        self.shared = Following(name=name, number=number, source=self.source, is_shared=True)
+        self.source, self.batch_size = None, part
 
     def name_budget(self, parameter: str, own: int) -> None:
         """Notes the name of the script's budget, and its own value."""
@@ -170,6 +180,11 @@ class LoaderHandle:
     def is_of(self, loader: Any) -> bool:
         """Whether this is the loader's, and not that of a dead one with the same number."""
         return self._loader() is loader
+
+    def reads(self, dataset: Any) -> bool:
+        """Whether its loader is there, and reads this data set."""
+        loader = self._loader()
+        return loader is not None and loader.dataset is dataset
 
     def taken(self, iterator: Any, num_cycles: int) -> None:
         """A batch of this iterator went to the script, after so many training cycles."""
@@ -226,8 +241,10 @@ class LoaderHandle:
         if self.approximate:
             steered = "approximate"
         facts = facts_of(loader, self.native)
-        if self.shared is not None and facts["num_samples"] and self.batch_size:
-            facts["num_samples"] = facts["num_samples"] * self.batch_size // self.shared.number
+        # The length of a stream is this rank's part already.
+        whole = None if self.iterable else self.shared
+        if whole is not None and facts["num_samples"] and self.batch_size:
+            facts["num_samples"] = facts["num_samples"] * self.batch_size // whole.number
         return LoaderInfo(
             ordinal=self.ordinal,
             place=self.place,

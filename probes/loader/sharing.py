@@ -31,6 +31,24 @@ def sharing_of(loader: DataLoader[Any]) -> dict[str, Any]:
     }
 
 
+def own_dataset(loader: DataLoader[Any]) -> Any:
+    """The script's own data set, which Accelerate may have put into a shard for each rank."""
+    dataset = loader.dataset
+    is_shard = type(dataset).__name__ == "IterableDatasetShard"
+    return getattr(dataset, "dataset", dataset) if is_shard else dataset
+
+
+def whole_of(loader: DataLoader[Any]) -> tuple[int, int] | None:
+    """The size that the script named for a loader that Accelerate's `split_batches` shares out, and
+    the ranks that share each of its batches; `None` of another loader."""
+    batch_sampler: Any = getattr(loader.batch_sampler, "_native", loader.batch_sampler)
+    for owner in (batch_sampler, loader.dataset):
+        ranks, size = getattr(owner, "num_processes", 1), getattr(owner, "batch_size", None)
+        if "Shard" in type(owner).__name__ and getattr(owner, "split_batches", False):
+            return (size, ranks) if size and ranks > 1 else None
+    return None
+
+
 def dispatcher_of(loader: DataLoader[Any]) -> Any | None:
     """Accelerate's dispatcher around a loader: its first process reads for all ranks."""
     if "accelerate.data_loader" not in sys.modules:
@@ -74,10 +92,7 @@ def why_dispatched(loader: DataLoader[Any]) -> tuple[str, str]:
 def _samples(loader: DataLoader[Any], sampler: Any) -> int | None:
     """Samples of the data set over all ranks, `None` where nothing tells."""
     dataset: Any = getattr(sampler, "dataset", None)
-    dataset = loader.dataset if dataset is None else dataset
-    if type(dataset).__name__ == "IterableDatasetShard":
-        dataset = getattr(dataset, "dataset", dataset)
-    return length_of(dataset)
+    return length_of(own_dataset(loader) if dataset is None else dataset)
 
 
 def length_of(thing: Any) -> int | None:

@@ -68,7 +68,7 @@ def _said(block: Block) -> str:
         return "this rank has no batch in this step"
     if block.count > 1:
         return f"{block.count} batches of {block.samples} samples"
-    words = {"full": "a full batch", "short": "the last batch", "dropped": "dropped by drop_last"}
+    words = {"full": "a full batch", "short": "the last batch", "dropped": "left out of the epoch"}
     return f"{words[block.kind]}: {block.samples} samples"
 
 

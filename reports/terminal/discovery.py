@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...records import DeviceInfo, Discovery, FileTouched, LoaderInfo, OptimizerInfo
+from ...records import (
+    BatchSizeSource,
+    DeviceInfo,
+    Discovery,
+    FileTouched,
+    LoaderInfo,
+    OptimizerInfo,
+)
 from ...units import format_bytes
 from ..words.wording import clean, plural
-from .page import Page
-from .sections import add_touched
-
-WIDTH = 100
-"""Columns of what is no path."""
+from .touched import render as touched_files
 
 
 def render(
@@ -51,10 +54,8 @@ def render(
         steered = f"Loader {discovery.primary_loader} would be steered; --loader N takes another."
         lines.append(steered)
     seen = "\n".join(clean(line, encoding) for text in lines for line in text.split("\n"))
-    page = Page(WIDTH, encoding)
-    add_touched(page, files)
-    touched = page.render(color=False).rstrip("\n")
-    return f"{seen}\n{touched}" if files else seen
+    touched = touched_files(files, encoding=encoding)
+    return f"{seen}\n{touched}" if touched else seen
 
 
 def _batches(loader: LoaderInfo) -> str:
@@ -64,13 +65,12 @@ def _batches(loader: LoaderInfo) -> str:
     text = f"Batches{where}: of {size}, sizes get in {loader.steered}"
     if loader.num_samples is not None:
         text += f"; {plural(loader.num_samples, 'sample')} an epoch"
-    return text + _source_line(loader)
+    return text + (_source_line(loader.source) if loader.trains else "")
 
 
-def _source_line(loader: LoaderInfo) -> str:
-    if not loader.trains or loader.source is None:
+def _source_line(source: BatchSizeSource | None) -> str:
+    if source is None:
         return ""
-    source = loader.source
     where = "on the command line" if source.place is None else f"at {source.place}"
     return f"\n    its size is set {where}: {source.before}"
 
@@ -91,7 +91,11 @@ def _loader(loader: LoaderInfo, discovery: Discovery) -> str:
         f"Loader {loader.ordinal} ({role}): {loader.place}  {loader.size_name}={size}, {samples}, "
         f"{loader.sampler}, num_workers={loader.num_workers}, drop_last={loader.drop_last}"
     )
-    return text + _source_line(loader)
+    if loader.ordinal == discovery.primary_loader and discovery.shared is not None:
+        shared = discovery.shared
+        text += f"\n    each rank gets its part of {shared.name}={shared.number}"
+        return text + _source_line(shared.source)
+    return text + (_source_line(loader.source) if loader.trains else "")
 
 
 def _parameters(number: int | None) -> str:

@@ -315,7 +315,9 @@ def device_options(
     if budget_s is not None:
         own += ["--budget", f"{round(budget_s, 1):g}s"]
         options = msgspec.structs.replace(
-            options, goal=msgspec.structs.replace(options.goal, budget_s=budget_s)
+            options,
+            goal=msgspec.structs.replace(options.goal, budget_s=budget_s),
+            budget_share=budget_s / options.goal.budget_s,
         )
     own += ["--json", "--device", device.option, "-o", str(output)]
     if memory_limit_bytes is not None:

@@ -31,6 +31,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         script: path of the script, or name of the module.
+        budget_share: part that the goal's budget is of the one that was typed, where several runs
+            of a command share that; a proposed budget is for the whole command.
         device: `auto`, or as torch names it; `cuda:N` counts those that the user's variables
             leave visible, `cuda:all` keeps them all.
         memory_limit_bytes: what the script may use on the device.
@@ -58,6 +60,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...] = ()
     module: bool = False
     goal: Goal = Goal()
+    budget_share: float = 1.0
     device: str = "auto"
     memory_limit_bytes: int | None = None
     output: Path | None = None

@@ -25,7 +25,7 @@ from batchadvisor.advisor.tails.sweeps import (
     sweep,
 )
 from batchadvisor.cli import cli
-from batchadvisor.records import NormLayers, Pipeline, RunRecord, TailCheck, TailReport
+from batchadvisor.records import Goal, NormLayers, Pipeline, RunRecord, TailCheck, TailReport
 from batchadvisor.records.checks import LossCheck
 from batchadvisor.reports.builder.sections.tail import tail_texts
 from click.testing import CliRunner
@@ -33,7 +33,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from ..on_paper import discovery_of, loader_of, numbered, record_of, trial_of
+from ..on_paper import discovery_of, failure_of, loader_of, numbered, record_of, trial_of
 
 
 def discovery(num_samples, *, drop_last=False, micro_batches=1, **changes):
@@ -83,6 +83,59 @@ class TestAgainstDataLoader:
         unknown = {"optimizer_steps": "not as many for each"}
         tail = tail_of(discovery_of(8, 100, 3, unavailable=unknown), 30)
         assert (tail.steps_per_epoch, tail.steps_known) == (4, False)
+
+
+class TestLeftOutByTheLoop:
+    """`if len(x) < batch_size: break` does what drop_last does."""
+
+    HOW = "train.py:14 (len(x) < batch_size)"
+
+    def advice(self, *trials, **changes):
+        found = discovery_of(16, 2050, norm_layers=NormLayers(batch_norm=1), **changes)
+        trials = numbered(trial_of(16, 0.1), trial_of(32, 0.11), *trials)
+        return advise(record_of(trials, discovery=found, goal=Goal(kind="memory")))
+
+    def rules(self, advice):
+        return {finding.rule for finding in advice.findings}
+
+    def test_as_its_text_says(self):
+        advice = self.advice(leaves_out=self.HOW)
+        assert (advice.tail.dropped, advice.tail.last_batch, advice.tail.harmful) == (2, 0, False)
+        assert not any(rule.startswith("tails.") for rule in self.rules(advice))
+        ((text, bad),) = tail_texts(advice)
+        assert text == (
+            "2050 samples in batches of 32: 64 optimizer steps per epoch, the loop leaves out the "
+            "last batch of 2 samples (<1%): train.py:14 (len(x) < batch_size)."
+        )
+        assert not bad
+
+    @pytest.mark.parametrize("purpose", ["tail", "search"])
+    def test_as_was_seen(self, purpose):
+        """No step followed batches as long as the last, or longer ones below the script's own."""
+        size = 2 if purpose == "tail" else 8
+        advice = self.advice(failure_of(size, "no_step", purpose=purpose))
+        assert advice.tail.left_out_by == (
+            f"batches of {size} went into it, and no optimizer stepped"
+        )
+        assert not any(rule.startswith("tails.") for rule in self.rules(advice))
+
+    @pytest.mark.parametrize(
+        "trial",
+        [failure_of(1, "no_step"), failure_of(20, "no_step"), failure_of(2, "script_ended")],
+        ids=["shorter ones", "longer than its own", "the script ended"],
+    )
+    def test_what_shows_nothing(self, trial):
+        advice = self.advice(trial)
+        assert (advice.tail.last_batch, advice.tail.left_out_by) == (2, "")
+        assert "tails.loader.short" in self.rules(advice)
+
+    def test_ranks_and_workers_end_apart(self):
+        """Of ranks one alone may have a short batch; each worker's stream ends in one."""
+        ranks = discovery_of(16, 2050, leaves_out=self.HOW, num_ranks=2)
+        stream = loader_of(2050, batch_size=16, iterable=True, num_workers=2)
+        workers = discovery_of(16, loader=stream, leaves_out=self.HOW)
+        for found in (ranks, workers):
+            assert not pipeline_of(found, 16).drop_last
 
 
 class TestUnknown:

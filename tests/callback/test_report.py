@@ -164,6 +164,23 @@ class TestAdvice:
         assert "room for about" in rule(whole, "callback.headroom").message
         assert "has no more samples" in rule(whole, "callback.try").message
 
+    @pytest.mark.parametrize(
+        ("num_samples", "size", "tried"),
+        [(4000, 32, 64), (600, 32, 56), (40, 4, None), (70, 8, None)],
+    )
+    def test_never_more_than_leaves_steps_enough(self, num_samples, size, tried):
+        """It would contradict the finding of few steps, which would name a smaller one."""
+        advice = advise(record(trial(0, size), num_samples=num_samples))
+        finding = rule(advice, "callback.try")
+        assert "room for about" in rule(advice, "callback.headroom").message
+        if tried is None:
+            assert finding.message == (
+                "no larger size to try: an epoch would have fewer than 10 optimizer steps"
+            )
+        else:
+            assert finding.evidence[0].value == tried
+            assert num_samples // tried >= 10
+
     def test_nothing_to_try_where_the_loader_limits(self):
         advice = advise(record(trial(0, 32, input_wait_s=spread(0.08))))
         assert advice.verdict.limit == "input"

@@ -75,9 +75,11 @@ class TestChoice:
         first = logical_devices("cpu:1")[0]
         check = device_options(options, first, Path("out/c"), check_size=4, budget_s=2.5)
         assert (check.goal.budget_s, check.goal.sizes) == (2.5, (4,))
+        assert check.budget_share == 2.5 / 120  # what is proposed is for the whole command
         assert check.command.count("--budget") == 1
         assert "2.5s" in check.command
         own = device_options(options, first, Path("out/cpu-1"), memory_limit_bytes=9)
+        assert own.budget_share == 1.0
         assert (own.device, own.output, own.memory_limit_bytes) == ("cpu:1", Path("out/cpu-1"), 9)
         assert " ".join(own.command) == (
             "batchadvisor run -q --start 8 --json --device cpu:1 -o out/cpu-1 --memory-limit 9 a.py"

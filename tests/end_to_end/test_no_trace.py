@@ -120,3 +120,30 @@ def test_what_no_hook_sees_is_named_too(tmp_path):
     } <= touched
     assert len(done.record.files) == len({file.path for file in done.record.files})
     assert not [change for change in touched if change[0].startswith("out")]
+
+
+CLEARED = """
+import os, shutil
+import torch
+shutil.rmtree("kept", ignore_errors=True)
+os.makedirs("kept")
+raise ValueError("a bad option")
+"""
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_what_was_removed_is_listed_where_the_script_fails(tmp_path, more):
+    """An earlier checkpoint is gone, and no answer says so."""
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "model.pt").write_text("weights")
+    (tmp_path / "train.py").write_text(CLEARED)
+    done = run_preloaded("run", "-q", *more, "train.py", folder=tmp_path)
+    assert done.code == 1
+    *_, listed, error = done.stderr.rstrip().split("\n\n")
+    assert listed == (
+        "What the script itself did to files\n"
+        "  remove  kept/model.pt\n"
+        "  remove  kept\n"
+        "  mkdir   kept"
+    )
+    assert error.startswith("Error: train.py raised ValueError: a bad option.")

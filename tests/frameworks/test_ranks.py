@@ -82,6 +82,30 @@ def test_mpirun(tmp_path):
     assert_two_ranks(done, "mpirun")
 
 
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [
+        ("keyword", "DataLoader(data, batch_size=16)"),
+        ("sampler", "Chunks(len(data), batch_size=16)"),
+        ("stream", "DataLoader(Stream(), batch_size=16)"),
+    ],
+)
+def test_split_batches(kind, written, tmp_path):
+    """The script names the size of both ranks together; ours are those of one."""
+    script = SCRIPTS / "accelerate_split.py"
+    options = ("--json", "--nproc-per-node", "2", *LARGEST, "16", script, kind)
+    done = run_preloaded("run", *QUICK, *options, folder=tmp_path, preload=HUGGING_FACE)
+    assert done.code == 0, done
+    discovery, shared = done.record.discovery, done.record.discovery.shared
+    assert (discovery.native_batch_size, discovery.primary.num_samples) == (8, 2000)
+    assert (shared.number, shared.name) == (16, "batch_size")
+    assert {trial.arrived_batch_size for trial in done.searched} == {16}
+    line = script.read_text().splitlines()[shared.source.place.line - 1]
+    assert written in line
+    assert done.advice.change.endswith("(of all 2 ranks, 16 of each)")
+    assert re.search(r"batch_size=16\S* → .*batch_size=32", done.advice.change)
+
+
 def test_dispatched_batches(tmp_path):
     """One process reads for all: refused at once and by name, with the plan; else ranks wait."""
     script = SCRIPTS / "accelerate_dispatch.py"

@@ -61,6 +61,18 @@ class Shared(Sampler):
             yield list(self.indices[start : start + self.batch_size][::4])
 
 
+class SplitShard:
+    """As Accelerate's BatchSamplerShard: the first of four parts of each batch."""
+
+    split_batches, num_processes = True, 4
+
+    def __init__(self, batch_sampler):
+        self.batch_sampler, self.batch_size = batch_sampler, batch_sampler.batch_size
+
+    def __iter__(self):
+        return (batch[: len(batch) // self.num_processes] for batch in self.batch_sampler)
+
+
 class TestSizes:
     @pytest.mark.parametrize("make", LOADERS.values(), ids=LOADERS.keys())
     def test_asked_sizes_arrive(self, make):
@@ -98,6 +110,23 @@ class TestSizes:
         assert handle.info().steered == "approximate"
         assert handle.sampler_name == "generator"
 
+    @pytest.mark.parametrize("kind", [iter, lambda data: (index for index in data)])
+    def test_samples_that_come_but_once(self, kind):
+        """They come again for our sizes; the script's own passes go on, and end, as without us."""
+        handle, script = begun(DataLoader(list(range(100)), batch_size=4, sampler=kind(range(100))))
+        assert next(script).tolist() == [0, 1, 2, 3]
+        handle.try_size()
+        assert next(Pass(script.loader, handle)).tolist() == [4, 5, 6, 7]
+        handle.ask(50)
+        seen = torch.cat([next(script) for _ in range(4)])
+        assert torch.bincount(seen).tolist() == [2] * 100
+        assert handle.info().steered == "exact"
+
+    def test_samples_that_came_once_are_over(self):
+        handle, script = begun(DataLoader(list(range(8)), batch_size=4, sampler=iter(range(8))))
+        assert len(list(script)) == 2
+        assert list(Pass(script.loader, handle)) == []
+
     def test_a_batch_that_ranks_share(self):
         """Its sampler names the size of all ranks together, and yields the part of one."""
         handle, script = begun(DataLoader(list(range(100)), batch_sampler=Shared(range(100), 8)))
@@ -105,12 +134,22 @@ class TestSizes:
         handle.try_size()
         assert (handle.native, handle.batch_size) == (2, 2)
         assert (handle.info().num_samples, handle.info().source) == (25, None)
-        assert (handle.shared.name, handle.shared.number) == (
-            "Shared's batch_size, which ranks share,",
-            8,
-        )
+        shared = handle.shared
+        assert (shared.name, shared.number, shared.is_shared) == ("Shared's batch_size", 8, True)
         handle.ask(12)
         assert len(next(script)) == 12
+
+    def test_a_batch_that_a_framework_shares_out(self):
+        """Accelerate's `split_batches`: the script's size is that of all ranks together."""
+        inner = BatchSampler(SequentialSampler(range(100)), 8, False)
+        handle, script = begun(DataLoader(list(range(100)), batch_sampler=SplitShard(inner)))
+        assert handle.batch_size == 2
+        assert (handle.shared.name, handle.shared.number) == ("batch_size", 8)
+        next(script)
+        assert (handle.native, handle.info().num_samples) == (2, 25)
+        handle.ask(12)
+        assert len(next(script)) == 12
+        assert inner.batch_size == 48
 
     @pytest.mark.parametrize("data", [[], Stream(0)], ids=["list", "stream"])
     def test_without_data_it_ends(self, data):

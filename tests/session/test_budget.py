@@ -100,6 +100,13 @@ def test_a_forecast_is_of_what_is_left(step_s, words):
     assert words in plan_of(msgspec.structs.replace(record, search_s=10.0))
 
 
+def test_a_forecast_names_the_budget_of_the_whole_command():
+    """A device's run has a part of it; what the user types is for all devices."""
+    record = record_of(goal=Goal(budget_s=30.0), discovery=discovery_of(native_step_s=1.2))
+    said = plan_of(msgspec.structs.replace(record, search_s=10.0), 0.5)
+    assert said.endswith("to compare two, use --budget 73s")
+
+
 def test_one_size_that_was_asked_for_is_compared_with_none():
     record = record_of(
         goal=Goal(budget_s=4.0, sizes=(8,)), discovery=discovery_of(native_step_s=1.2)

@@ -37,6 +37,7 @@ GIVEN = {
     "arguments": ("--lr", "0.1"),
     "module": True,
     "goal": Goal(kind="memory", sizes=(8, 4), max_batch=64),
+    "budget_share": 0.5,
     "device": "cuda:1",
     "memory_limit_bytes": 1 << 33,
     "output": Path("out"),

@@ -22,7 +22,15 @@ def distribution_rows(record: RunRecord, advice: Advice) -> list[tuple[str, str]
     backend = f", {seen.backend}" if seen is not None and seen.backend else ""
     where = "one host" if len(hosts) == 1 else f"{len(hosts)} hosts"
     rows = [("ranks", f"{job.world_size} on {where} ({job.launcher}); {shapes}{backend}")]
-    rows.append(("sizes", "all batch sizes and samples/s above are per rank"))
+    sizes = "all batch sizes and samples/s above are per rank"
+    discovery = record.discovery
+    if discovery is not None and discovery.shared is not None:
+        own = discovery.shared
+        sizes += (
+            f"; the script's own {own.name}={own.number} is of all ranks, "
+            f"{discovery.native_batch_size} of each"
+        )
+    rows.append(("sizes", sizes))
     scaling = advice.scaling
     if scaling is None:
         reason = job.unavailable.get("communication", "no paired steps were made")

@@ -104,6 +104,9 @@ def _layout(tail: Tail) -> str:
         if not tail.dropped:
             return f"{start}no short batch."
         share = share_of(tail.dropped, tail.num_samples)
+        if tail.left_out_by:
+            last = f"the last batch of {plural(tail.dropped, 'sample')} ({share}%)"
+            return f"{start}the loop leaves out {last}: {tail.left_out_by}."
         always = "without shuffling always the same ones"
         return f"{start}{plural(tail.dropped, 'sample')} dropped per epoch ({share}%; {always})."
     if not tail.last_batch:

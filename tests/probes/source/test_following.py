@@ -2,10 +2,11 @@
 
 import json
 
+import msgspec
 import pytest
 from batchadvisor.advisor.explain.change import change
 from batchadvisor.probes.source.following import Told, find_dataset_size, find_whole
-from batchadvisor.records import Following
+from batchadvisor.records import BatchSizeSource, Following, SourceLine
 
 from ...on_paper import discovery_of, record_of
 
@@ -59,6 +60,36 @@ def test_a_dataset_that_is_told_the_size(tmp_path, written, said):
     assert said in change(record, 16, None)
     assert find_dataset_size(Told.of(Shards(8)), 4, [str(script)]) is None
     assert find_dataset_size(Told.of([]), 4, [str(script)]) is None
+
+
+SHARED = Following(
+    name="batch_size",
+    number=16,
+    source=BatchSizeSource(
+        place=SourceLine(file="train.py", line=3), before="batch_size=16", template="batch_size={}"
+    ),
+    is_shared=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("shared", "said"),
+    [
+        (
+            SHARED,
+            "train.py:3  batch_size=16 → batch_size=64 (of all 4 ranks, 16 of each)",
+        ),
+        (
+            msgspec.structs.replace(SHARED, source=None, name="Mine's batch_size"),
+            "train.py:7  Mine's batch_size=16 → 64 (of all 4 ranks, 16 of each)",
+        ),
+    ],
+)
+def test_a_size_that_ranks_share(shared, said):
+    """Sizes are those of a rank; the script's own line names that of all together."""
+    record = record_of(discovery=discovery_of(4, following=(shared,)))
+    assert change(record, 16, None) == said
+    assert change(record, 4, None) == "nothing to change"
 
 
 def test_nothing_follows():
