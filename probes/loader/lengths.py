@@ -45,13 +45,14 @@ class Lengths:
         self._smallest, self._largest = min(self._smallest, value), max(self._largest, value)
         self._num_batches += 1
 
-    def take(self, *, chosen: bool = False) -> InputSize | None:
+    def take(self, *, always: bool = False) -> InputSize | None:
         """Sizes of the trial's batches; `None` where they have no tensors or do not vary.
 
         Args:
-            chosen: its samples were chosen by length, so that it may not see them vary.
+            always: also where they do not vary: its samples were chosen by length, so that it may
+                not see that; or nothing else shows how much a batch holds.
         """
-        if not self._num_batches or not (self._vary or chosen):
+        if not self._num_batches or not (self._vary or always):
             return None
         return InputSize(
             num_batches=self._num_batches, smallest=self._smallest, largest=self._largest

@@ -35,7 +35,7 @@ def test_where_nothing_varies_only_the_first_batch_of_a_trial_is_measured():
     lengths.begin()
     for _ in range(2):
         lengths.note(text(8, 9), 8)
-    assert lengths.take(chosen=True).num_batches == 1
+    assert lengths.take(always=True).num_batches == 1
 
 
 def test_batches_without_a_size_or_tensors():
