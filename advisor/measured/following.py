@@ -22,7 +22,7 @@ from ...records import Entered, InputSize, Trial
 FAR_APART = 2
 """Sizes are compared of which one is so many times the other."""
 NEAREST = 3
-"""Tensors nearest to the loss that have a row for each sample; what lies behind may grow by itself."""
+"""Tensors nearest to a loss have a row for each sample; what lies behind may grow by itself."""
 
 
 class NotFollowed(msgspec.Struct, frozen=True):

@@ -145,9 +145,7 @@ def lists(batch: Any) -> Iterator[tuple[Path, Sequence[Any]]]:
             yield (("item", key),), part
 
 
-def paths(
-    value: Any, path: Path, depth: int, most: int = MAX_LEAVES
-) -> Iterator[tuple[Path, Any]]:
+def paths(value: Any, path: Path, depth: int, most: int = MAX_LEAVES) -> Iterator[tuple[Path, Any]]:
     """Tensors and lists of plain values inside `value`, in a fixed order, and how to get there.
 
     Of a list's parts, `most` at most.
