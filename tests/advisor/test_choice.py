@@ -302,7 +302,7 @@ class TestFastest:
 
     def test_the_mark_stays_where_the_reason_calls_the_recommended_size_the_fastest(self):
         """Another size that took no turns may read a hundredth higher."""
-        record, advice = in_turn([0.9] * 16, "throughput")
+        _, advice = in_turn([0.9] * 16, "throughput")
         fastest = advice.fastest
         rate = fastest.samples_per_s
         higher = msgspec.structs.replace(rate, median=1.005 * rate.median)
