@@ -313,6 +313,15 @@ class TestFastest:
             )
             assert _fastest(changed).batch_size == marked
 
+    def test_the_reason_says_why_no_larger_size_was_tried(self):
+        """The script's own leaves few steps an epoch already; nothing above it was asked for."""
+        few = discovery_of(32, 300)
+        own, smaller = trial_of(32, 0.1), trial_of(16, 0.09)
+        words = "No larger one was tried: an epoch would have fewer than 10 optimizer steps"
+        assert words in advice_of(own, smaller, discovery=few).reason
+        assert words not in advice_of(own, smaller, trial_of(64, 0.3), discovery=few).reason
+        assert words not in advice_of(own, smaller).reason
+
     @pytest.mark.parametrize(("mean", "size"), [(0.96, 32), (0.935, 64)])
     def test_the_middle_of_a_ratio_in_turn_decides(self, mean, size):
         """The noise leaves it open on which side of 95 % a size lies; it is surely near."""
