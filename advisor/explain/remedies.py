@@ -132,7 +132,7 @@ UNSURE = (
     "what a larger batch gains."
 )
 """Remedy for such a device where other sizes were timed already."""
-HELD_UP = (
+ONLY_HELD_UP = (
     "lower precision or torch.compile; other programs held up the sizes beside it, so that nothing "
     "says what a larger batch gains."
 )

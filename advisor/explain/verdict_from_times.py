@@ -17,7 +17,7 @@ from ..measured.thresholds import (
     SATURATED_GAIN,
     SATURATED_SHARE,
 )
-from .remedies import HELD_UP, UNSURE, UNTIMED, Workers, remedy_of
+from .remedies import ONLY_HELD_UP, UNSURE, UNTIMED, Workers, remedy_of
 
 
 def by_times(
@@ -102,7 +102,7 @@ def _computing(profile: Profile | None, scaling: Scaling) -> _Rule | None:
         return None
     remedy = UNSURE
     if scaling.gain is None:
-        remedy = HELD_UP if scaling.held_up else UNTIMED
+        remedy = ONLY_HELD_UP if scaling.held_up else UNTIMED
     return _Rule(
         "saturated",
         f"the CPU is inside operators for {_operators(profile):.0f}% of the step, and their calls "
