@@ -20,7 +20,8 @@ from .tokens import ChosenBatch, CountedTokens, LengthCensus, LengthChoice, Toke
 class InputSize(Record, frozen=True, kw_only=True):
     """How large the batches of a trial were: elements of their tensors over their samples.
 
-    Padding is included. Only kept where it is not the same for all batches.
+    Padding is included. Only kept where it is not the same for all batches, or where no axis of
+    them shows how many samples they hold.
 
     Attributes:
         chosen: the batch that the trial began with, where its samples were chosen by length.

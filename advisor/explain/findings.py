@@ -12,7 +12,7 @@ from ..choose.knee import fastest, uncompared
 from ..measured.graph_pools import refused_beside_others_only
 from ..measured.measurements import Measurements
 from ..measured.scaling import slower_than_larger
-from ..measured.sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
+from ..measured.sizes import MIN_STEPS_AN_EPOCH, stopped_by_steps
 from ..measured.thresholds import BUDGET_SPENT
 from ..measured.trials import says_nothing
 from . import batch_findings, creep_findings, device_findings, disturbances, token_findings
@@ -245,14 +245,8 @@ def _numbers(text: str) -> list[float]:
 
 
 def _bounded(measurements: Measurements) -> list[Finding]:
-    bound = bound_by_steps(measurements)
-    largest = max((trial.batch_size for trial in measurements.record.trials), default=0)
-    # Rounding may leave the last size a little below the bound.
-    if bound is None or not largest <= bound <= largest * 1.1:
-        return []
-    if measurements.goal.keep_effective_batch or measurements.goal.sizes:
-        return []
-    if measurements.record.observed is not None:  # a callback tries none
+    bound = stopped_by_steps(measurements)
+    if bound is None:
         return []
     return [
         Finding(

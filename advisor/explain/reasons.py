@@ -9,6 +9,7 @@ from ...records import Choice
 from ...units import format_bytes, format_seconds, format_share
 from ..choose.decision import Because, Decision, Rival, Rule
 from ..measured.measurements import Measurements
+from ..measured.sizes import MIN_STEPS_AN_EPOCH, stopped_by_steps
 from . import disturbances
 from .length_findings import risk_words
 from .ratios import against_own, beside, left_open, rate_name, throughput_name
@@ -45,6 +46,8 @@ def reason(
                 parts.append(pads_less(measurements, choice.batch_size, native.batch_size))
         elif native is not None:
             parts.append("This is the size the script has already.")
+            if max(measurements.best_timed, default=0) <= choice.batch_size:
+                parts.append(_nothing_larger(measurements))
         if decision.against is not None:
             parts.append(left_open(measurements, decision.against))
     parts.append(risk_words(measurements, choice.batch_size))
@@ -143,6 +146,16 @@ def _kept(measurements: Measurements, decision: Decision) -> str:
     return (
         f"The script keeps its own {own} until a measurement tells{': ' + cause if cause else ''}. "
         f"{disturbances.remedy(measurements)}"
+    )
+
+
+def _nothing_larger(measurements: Measurements) -> str:
+    """Why no larger size stands beside the script's own, where nothing was amiss with one."""
+    if stopped_by_steps(measurements) is None:
+        return ""
+    return (
+        f"No larger one was tried: an epoch would have fewer than {MIN_STEPS_AN_EPOCH} optimizer "
+        "steps (--max-batch lifts this bound)."
     )
 
 

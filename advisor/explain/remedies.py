@@ -132,6 +132,11 @@ UNSURE = (
     "what a larger batch gains."
 )
 """Remedy for such a device where other sizes were timed already."""
+ONLY_HELD_UP = (
+    "lower precision or torch.compile; other programs held up the sizes beside it, so that nothing "
+    "says what a larger batch gains."
+)
+"""Remedy for such a device where other sizes were timed, and only beside other programs."""
 
 LESS_MEMORY = (
     "Lower precision, gradient checkpointing, an optimizer with less state, smaller or shorter "

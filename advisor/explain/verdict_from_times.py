@@ -17,7 +17,7 @@ from ..measured.thresholds import (
     SATURATED_GAIN,
     SATURATED_SHARE,
 )
-from .remedies import UNSURE, UNTIMED, Workers, remedy_of
+from .remedies import ONLY_HELD_UP, UNSURE, UNTIMED, Workers, remedy_of
 
 
 def by_times(
@@ -100,7 +100,9 @@ def _rising(scaling: Scaling) -> _Rule | None:
 def _computing(profile: Profile | None, scaling: Scaling) -> _Rule | None:
     if not _computes(profile) or (scaling.fixed_share or 0.0) >= SATURATED_SHARE:
         return None
-    remedy = UNTIMED if scaling.gain is None else UNSURE
+    remedy = UNSURE
+    if scaling.gain is None:
+        remedy = ONLY_HELD_UP if scaling.held_up else UNTIMED
     return _Rule(
         "saturated",
         f"the CPU is inside operators for {_operators(profile):.0f}% of the step, and their calls "

@@ -70,7 +70,9 @@ def _for_mean_batch(flops: StepFlops, steps: Sequence[TokenStep], trial: Trial) 
     positions = [step.positions for step in steps if step.positions is not None]
     if not positions:
         # A batch as long as all others needs no scale.
-        return VARY if trial.inputs is not None else float(flops.model)
+        inputs = trial.inputs
+        vary = inputs is not None and inputs.smallest != inputs.largest
+        return VARY if vary else float(flops.model)
     if max(positions) == min(positions) == flops.positions:
         return float(flops.model)
     if not flops.positions or len(positions) < len(steps):

@@ -35,6 +35,7 @@ class Scaling(Record, frozen=True, kw_only=True):
         turned_down: the script ended at every other size that was tried, and not for memory.
         contradicted: a larger batch took much less time than a smaller one; then the times say
             nothing about the rest.
+        held_up: other sizes were timed, but too few of their steps were clean.
     """
 
     gain: float | None = None
@@ -46,6 +47,7 @@ class Scaling(Record, frozen=True, kw_only=True):
     at_memory_limit: bool = False
     turned_down: bool = False
     contradicted: bool = False
+    held_up: bool = False
 
     @property
     def pays(self) -> bool:
@@ -86,6 +88,7 @@ def scaling_at(measurements: Measurements, batch_size: int, law: TimeLaw | None)
         fixed_high=None if fixed is None else fixed[2],
         at_memory_limit=at_memory_limit,
         turned_down=others_refused,
+        held_up=gain is None and marginal_gain(measurements.best_timed, batch_size) is not None,
     )
 
 

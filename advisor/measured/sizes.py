@@ -149,3 +149,15 @@ def allowed(measurements: Measurements, size: float, *, up: bool = False) -> int
             return next((divisor for divisor in divisors if divisor >= size), divisors[-1])
         return min(divisors, key=lambda divisor: (abs(divisor - size), divisor))
     return multiples.nearest(round_size(size), top, up=up)
+
+
+def stopped_by_steps(measurements: Measurements) -> int | None:
+    """The bound by steps of an epoch, where it was what no larger size was tried for."""
+    bound, goal = bound_by_steps(measurements), measurements.goal
+    largest = max((trial.batch_size for trial in measurements.record.trials), default=0)
+    # Rounding may leave the last size a little below the bound.
+    if bound is None or not largest <= bound <= largest * 1.1:
+        return None
+    if goal.keep_effective_batch or goal.sizes:
+        return None
+    return None if measurements.record.observed is not None else bound  # a callback tries none

@@ -197,8 +197,10 @@ class TemplateDoor:
 
     def _stand_in(self, handle: LoaderHandle | None) -> LoaderInfo:
         info = handle.info() if handle is not None else None
-        # The length of a dataset that batches itself counts batches.
-        counts = handle is not None and not handle.cannot_steer
+        # The length of a dataset that batches itself counts batches, and so does that of one whose
+        # items are whole batches: its loader gives one of them at a time.
+        whole = info is not None and info.batch_size == 1 != self._size / self._micro_batches
+        counts = handle is not None and not handle.cannot_steer and not whole
         return LoaderInfo(
             ordinal=0,
             place=info.place if info is not None else None,

@@ -145,8 +145,11 @@ def lists(batch: Any) -> Iterator[tuple[Path, Sequence[Any]]]:
             yield (("item", key),), part
 
 
-def paths(value: Any, path: Path, depth: int) -> Iterator[tuple[Path, Any]]:
-    """Tensors and lists of plain values inside `value`, in a fixed order, and how to get there."""
+def paths(value: Any, path: Path, depth: int, most: int = MAX_LEAVES) -> Iterator[tuple[Path, Any]]:
+    """Tensors and lists of plain values inside `value`, in a fixed order, and how to get there.
+
+    Of a list's parts, `most` at most.
+    """
     if depth == 0 or isinstance(value, (str, bytes)) or _is_nested(value):
         return
     if hasattr(value, "shape"):
@@ -159,16 +162,16 @@ def paths(value: Any, path: Path, depth: int) -> Iterator[tuple[Path, Any]]:
         return
     if isinstance(value, Mapping):
         for key, part in value.items():
-            yield from paths(part, (*path, ("item", key)), depth - 1)
+            yield from paths(part, (*path, ("item", key)), depth - 1, most)
     elif isinstance(value, Sequence):
         nested = [(key, part) for key, part in enumerate(value) if is_container(part)]
         if value and not nested:
             yield path, value
-        for key, part in nested[:MAX_LEAVES]:
-            yield from paths(part, (*path, ("item", key)), depth - 1)
+        for key, part in nested[:most]:
+            yield from paths(part, (*path, ("item", key)), depth - 1, most)
     elif hasattr(value, "__dict__"):
         for name, part in vars(value).items():
-            yield from paths(part, (*path, ("attribute", name)), depth - 1)
+            yield from paths(part, (*path, ("attribute", name)), depth - 1, most)
 
 
 def is_container(value: Any) -> bool:

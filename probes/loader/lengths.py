@@ -9,8 +9,10 @@ from math import prod
 from typing import Any
 
 from ...records import InputSize
-from .batch_size_reader import leaves
+from .batch_structure import BATCH_DEPTH, paths
 
+MOST_PARTS = 1024
+"""Tensors and lists of a batch that are counted: images and targets of some hundred samples."""
 EQUAL_BATCHES = 100
 """After so many batches of one length, only the first of each trial is measured."""
 
@@ -45,13 +47,14 @@ class Lengths:
         self._smallest, self._largest = min(self._smallest, value), max(self._largest, value)
         self._num_batches += 1
 
-    def take(self, *, chosen: bool = False) -> InputSize | None:
+    def take(self, *, always: bool = False) -> InputSize | None:
         """Sizes of the trial's batches; `None` where they have no tensors or do not vary.
 
         Args:
-            chosen: its samples were chosen by length, so that it may not see them vary.
+            always: also where they do not vary: its samples were chosen by length, so that it may
+                not see that; or nothing else shows how much a batch holds.
         """
-        if not self._num_batches or not (self._vary or chosen):
+        if not self._num_batches or not (self._vary or always):
             return None
         return InputSize(
             num_batches=self._num_batches, smallest=self._smallest, largest=self._largest
@@ -59,9 +62,15 @@ class Lengths:
 
 
 def elements(value: Any) -> int:
-    """Elements of all tensors of a batch or a sample; of plain lists their lengths."""
+    """Elements of all tensors of a batch or a sample; of plain lists their lengths.
+
+    0 where it has more parts than are counted: a share of them would be taken for shorter samples,
+    the shorter the more samples the batch has.
+    """
     total = 0
-    for leaf in leaves(value):
+    for num, (_, leaf) in enumerate(paths(value, (), BATCH_DEPTH, MOST_PARTS)):
+        if num == MOST_PARTS - 1:
+            return 0
         shape = getattr(leaf, "shape", None)
         total += len(leaf) if shape is None else prod(int(length) for length in shape)
     return total

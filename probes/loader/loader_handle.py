@@ -281,7 +281,7 @@ class LoaderHandle:
     def inputs(self) -> InputSize | None:
         """Sizes of the batches of the trial that ends now."""
         used, loader = self.chosen.used, self._loader()
-        inputs = self.lengths.take(chosen=used is not None)
+        inputs = self.lengths.take(always=used is not None or self.proof == "indices")
         if used is None or inputs is None or loader is None:
             return inputs
         census = census_of(self.sample_lengths, samples_of(loader))

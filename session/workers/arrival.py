@@ -53,10 +53,9 @@ def vain_error(record: RunRecord, vain: NotFollowed, options: RunOptions) -> Run
         name = options.place.name
     what = (
         f"the batch size does not arrive: asked for {vain.smaller} and {vain.larger} by {name}, "
-        f"every step trained on {_shown(vain.shape)} both times (the first tensor that entered "
-        f"{'the model' if vain.entered.inputs else 'the loss'})."
+        f"every step trained on {_shown(vain.shape)} both times ({vain.what})."
     )
-    place = _place_of(vain, options)
+    place = _place_of(vain, record, options)
     if place is not None and place.source.place is None and place.source.option != flag:
         found: tuple[str, BatchSizeSource] | None = (place.name, place.source)  # as typed
     else:
@@ -80,10 +79,20 @@ def _seems(source: BatchSizeSource) -> str:
     return f"{source.place} may set it: {source.before}{named}."
 
 
-def _place_of(vain: NotFollowed, options: RunOptions) -> SizePlace | None:
-    """The one place that sets the size, where it has a number of what arrived."""
+def _place_of(vain: NotFollowed, record: RunRecord, options: RunOptions) -> SizePlace | None:
+    """The one place that sets the size, where it has a number of what arrived.
+
+    Of several, as where each loader is given its own, it is the one of the training loader.
+    """
     place = find_size(options.known_script)
-    return place if isinstance(place, SizePlace) and place.number in vain.shape else None
+    if not isinstance(place, SizePlace):
+        source = record.discovery.primary.source if record.discovery is not None else None
+        written = None if source is None else source.place
+        own = [each for each in place.several if written and each.source.place == written]
+        if len(own) != 1:
+            return None
+        place = own[0]
+    return place if place.number in vain.shape else None
 
 
 def _to_type(found: tuple[str, BatchSizeSource] | None, options: RunOptions) -> str:

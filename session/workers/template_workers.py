@@ -204,7 +204,8 @@ class TemplateWorkers(WorkerPool):
             assert low.entered is not None
             assert high.entered is not None
             if not grows(low.entered, high.entered, max(size, other) / min(size, other)):
-                vain = NotFollowed(min(size, other), max(size, other), high.entered)
+                sizes = min(size, other), max(size, other)
+                vain = NotFollowed(*sizes, low.entered, high.entered)
                 raise vain_error(self._writer.record, vain, options)
 
     def _name_own(self, own: int | None, why: str) -> None:

@@ -8,7 +8,7 @@ from batchadvisor.advisor.search.confirmation import next_confirmation
 from batchadvisor.advisor.search.cost import Budget
 from batchadvisor.records import Goal, Turns
 from batchadvisor.reports.builder.run import build_report
-from batchadvisor.reports.builder.sizes.rows import size_rows
+from batchadvisor.reports.builder.sizes.rows import _fastest, size_rows
 
 from ..on_paper import CPU, GIB, discovery_of, exactly, loader_of, numbered, record_of, trial_of
 from .small_search import CONFIRMED, confirm, search_of
@@ -299,6 +299,28 @@ class TestFastest:
         rows = size_rows(record, advice)
         assert [row.batch_size for row in rows if "fastest" in row.marks] == marked
         assert said in advice.reason
+
+    def test_the_mark_stays_where_the_reason_calls_the_recommended_size_the_fastest(self):
+        """Another size that took no turns may read a hundredth higher."""
+        _, advice = in_turn([0.9] * 16, "throughput")
+        fastest = advice.fastest
+        rate = fastest.samples_per_s
+        higher = msgspec.structs.replace(rate, median=1.005 * rate.median)
+        other = msgspec.structs.replace(fastest, batch_size=48, samples_per_s=higher)
+        for recommended, marked in ((fastest, 64), (advice.native, 48)):
+            changed = msgspec.structs.replace(
+                advice, sizes=(*advice.sizes, other), recommended=recommended
+            )
+            assert _fastest(changed).batch_size == marked
+
+    def test_the_reason_says_why_no_larger_size_was_tried(self):
+        """The script's own leaves few steps an epoch already; nothing above it was asked for."""
+        few = discovery_of(32, 300)
+        own, smaller = trial_of(32, 0.1), trial_of(16, 0.09)
+        words = "No larger one was tried: an epoch would have fewer than 10 optimizer steps"
+        assert words in advice_of(own, smaller, discovery=few).reason
+        assert words not in advice_of(own, smaller, trial_of(64, 0.3), discovery=few).reason
+        assert words not in advice_of(own, smaller).reason
 
     @pytest.mark.parametrize(("mean", "size"), [(0.96, 32), (0.935, 64)])
     def test_the_middle_of_a_ratio_in_turn_decides(self, mean, size):

@@ -2,7 +2,7 @@
 
 import pytest
 from batchadvisor.advisor.measured.following import not_followed, share_of, shows
-from batchadvisor.records import Entered, Trial
+from batchadvisor.records import Entered, InputSize, Trial
 
 
 def entered(*inputs, loss=(), num=None, elements=None):
@@ -96,3 +96,26 @@ def test_the_loader_saw_that_another_size_arrived():
     grown = trial(4, entered((128, 10)), outcome="wrong_size", arrived_batch_size=1)
     assert not_followed([own, grown]) is None
     assert not_followed([own, trial(4, SAME, outcome="exception")]) is None
+
+
+def of_events(size, elements, what, proof="indices"):
+    """A trial whose batches hold so many elements, whatever was drawn for them."""
+    each = InputSize(num_batches=3, smallest=0.9 * elements / size, largest=1.1 * elements / size)
+    return trial(size, what, inputs=each, size_proof=proof)
+
+
+def test_what_enters_grows_by_itself():
+    """Events of a graph that are read in order: a step sees the more neighbours the later it is."""
+    early = entered((541,), (2, 533), (200, 100), loss=((200, 1), (1,)))
+    later = entered((1216,), (2, 2090), (200, 100), loss=((200, 1), (1,)))
+    found = not_followed([of_events(1, 5400, early), of_events(4, 5400, later)])
+    assert (found.smaller, found.larger, found.shape) == (1, 4, (200, 100))
+    assert found.what == "a tensor that entered the model"
+    assert vain([(1, SAME), (8, SAME)]).what == "the first tensor that entered the model"
+    # What a batch holds grows, the loss does, it is not known, or an axis shows the size.
+    more = entered((1216,), (2, 2090), (800, 100), loss=((800, 1), (1,)))
+    assert not_followed([of_events(1, 5400, early), of_events(4, 21600, later)]) is None
+    assert not_followed([of_events(1, 5400, early), of_events(4, 5400, more)]) is None
+    assert not_followed([trial(1, early), trial(4, later)]) is None
+    shown = [of_events(1, 5400, early, "shape"), of_events(4, 5400, later, "shape")]
+    assert not_followed(shown) is None

@@ -305,6 +305,16 @@ class TestOperatorsOfACpu:
         noisy = verdict_of(self.PROFILE, scaling=timed)
         assert (noisy.limit, noisy.larger_batch) == ("saturated", "unknown")
         assert "time a larger batch" not in noisy.remedy
+        held_up = verdict_of(self.PROFILE, scaling=Scaling(held_up=True))
+        assert "other programs held up the sizes beside it" in held_up.remedy
+
+    def test_sizes_that_others_held_up(self):
+        """They were timed: the advice is not to time them."""
+        quality = StepQuality(num_steps=9, num_clean=0, num_disturbed=9, method="low quantile")
+        own, larger = trial_of(8, 0.1), trial_of(32, 0.1, quality=quality)
+        for trials, held_up in (((own, larger), True), ((own,), False)):
+            scaling = scaling_at(Measurements.of(record_of(numbered(*trials))), 8, None)
+            assert (scaling.gain, scaling.held_up) == (None, held_up)
 
     def test_with_times_of_other_sizes(self):
         scaling = Scaling(fixed_low=0.05, fixed_share=0.1, fixed_high=0.2)

@@ -163,6 +163,38 @@ args = parser.parse_args()
     assert [trial.arrived_batch_size for trial in done.record.trials if trial.ran][:2] == [4, 16]
 
 
+EVENTS = f"""\
+import torch
+from torch.utils.data import DataLoader
+{TRAIN}
+class Events(DataLoader):
+    def __init__(self, num, batch_size):
+        self.events_per_batch = batch_size
+        super().__init__(range(0, num, batch_size), 1, shuffle=False, collate_fn=self)
+    def __call__(self, starts):
+        return batch(self.events_per_batch)
+BATCH_SIZE = 40
+nodes = torch.nn.Linear(10, 10)
+seen = BATCH_SIZE
+while True:
+    for x, y in Events(4000, BATCH_SIZE):
+        seen += 20
+        train(nodes(torch.randn(seen, 10))[: len(x)] + x, y)
+"""
+
+
+def test_a_loader_that_cuts_its_batches_itself(tmp_path):
+    """It draws one start for each, and what else enters the model grows by itself."""
+    (tmp_path / "train.py").write_text(EVENTS)
+    words = ("--goal", "knee", "--budget", "60s", "--max-batch", "160", "--no-profile")
+    done = run_well("run", *words, "--json", "-o", "out", "train.py", folder=tmp_path)
+    assert "BATCH_SIZE = 40 (train.py:19) sets the size" in done.stderr
+    discovery = done.record.discovery
+    assert (discovery.native_batch_size, discovery.primary.num_samples) == (40, None)
+    ran = [trial.batch_size for trial in done.record.trials if trial.ran]
+    assert ran[0] == 40  # the script's own comes first
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_the_own_size_is_found_by_doing_what_is_written(known, tmp_path):
     """Where the text does not say it."""

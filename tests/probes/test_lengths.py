@@ -1,7 +1,7 @@
 """How long the inputs of a batch are."""
 
 import torch
-from batchadvisor.probes.loader.lengths import EQUAL_BATCHES, Lengths, elements
+from batchadvisor.probes.loader.lengths import EQUAL_BATCHES, MOST_PARTS, Lengths, elements
 
 
 def text(*shape):
@@ -35,7 +35,7 @@ def test_where_nothing_varies_only_the_first_batch_of_a_trial_is_measured():
     lengths.begin()
     for _ in range(2):
         lengths.note(text(8, 9), 8)
-    assert lengths.take(chosen=True).num_batches == 1
+    assert lengths.take(always=True).num_batches == 1
 
 
 def test_batches_without_a_size_or_tensors():
@@ -49,3 +49,14 @@ def test_elements():
     assert elements(text(4, 9)) == 40
     assert elements([torch.zeros(3, 5), [1, 2, 3]]) == 18
     assert elements("words") == 0
+
+
+def test_batches_of_many_parts():
+    """A list of images, or an object that keeps the samples it was made of."""
+    lengths = Lengths()
+    for size in (16, 64, 200):
+        lengths.note([{"image": torch.zeros(3, 5), "boxes": [1, 2]} for _ in range(size)], size)
+    assert lengths.take() is None
+    lengths.note([torch.zeros(3)] * (MOST_PARTS + 1), MOST_PARTS + 1)  # too many: not known
+    assert lengths.take() is None
+    assert elements([torch.zeros(3)] * (MOST_PARTS + 1)) == 0

@@ -139,7 +139,8 @@ def _fastest(advice: Advice) -> Choice | None:
     """The size of the highest rate among those that are as good as the fastest.
 
     The fastest is the smallest of sizes that noise cannot tell apart; where another one reads
-    higher beside it, the word stands there.
+    higher beside it, the word stands there. Not so where the recommended size is the fastest: the
+    reason calls it that, and the other took no turns with it.
     """
     fastest = advice.fastest
     if fastest is None or fastest.samples_per_s is None:
@@ -157,6 +158,8 @@ def _fastest(advice: Advice) -> Choice | None:
     )
     if top > FAR_ABOVE * least:
         return None  # it took no turns with the others: nothing here is called the fastest
+    if advice.recommended is not None and advice.recommended.batch_size == fastest.batch_size:
+        return fastest
     return max(same, key=lambda each: each[0], default=(least, fastest))[1]
 
 
