@@ -161,10 +161,12 @@ def _waiting_threads(measurements: Measurements) -> list[Finding]:
         "other programs used the cores when the run began, so the script's threads gave theirs "
         f"away while they waited ({said}): threads that spin would have told little of a size"
     )
-    if any(trial.contended for trial in measurements.timed):
+    timed = measurements.timed
+    others = any(cause.kind == "processes" for trial in timed for cause in trial.causes)
+    if others or any(trial.contended for trial in timed):
         remedy = f"set {said} in training too while others use the cores: all times are with it."
         return [Finding(rule="threads.waiting", severity="info", message=message, remedy=remedy)]
-    message += "; later nothing held up many steps, and without it small sizes may be faster"
+    message += "; later nothing disturbed a step, and without it small sizes may be faster"
     remedy = "run again, now that the cores are free."
     return [Finding(rule="threads.waiting", severity="warning", message=message, remedy=remedy)]
 
