@@ -47,9 +47,15 @@ def _aligned(
     return scores.new_empty(samples), scores.new_empty((samples, steps, 2 * longest + 1))
 
 
-def _sparse(like: torch.Tensor, num: int, *, merged: bool) -> Any:
-    """Makes a sparse tensor with so many entries, of the shape and type of another."""
-    values, places = like._values(), like._indices()
+def _sparse(
+    like: torch.Tensor, num: int, *, merged: bool, values: torch.Tensor | None = None
+) -> Any:
+    """Makes a sparse tensor with so many entries, of the shape of another.
+
+    Args:
+        values: of the type of the entries; without them it is the other's.
+    """
+    values, places = like._values() if values is None else values, like._indices()
     made: Any = torch.sparse_coo_tensor(
         places.new_empty((places.size(0), num)),
         values.new_empty((num, *values.shape[1:])),
@@ -64,8 +70,19 @@ def _merged(given: torch.Tensor) -> Any:
     return _sparse(given, min(given._values().size(0), given.size(0)), merged=True)
 
 
-def _copied(given: torch.Tensor, **_named: Any) -> Any:
-    return _sparse(given, given._values().size(0), merged=given.is_coalesced())
+def _copied(given: torch.Tensor, *_others: Any, dtype: torch.dtype | None = None, **_: Any) -> Any:
+    values = given._values() if dtype is None else given._values().to(dtype)
+    return _sparse(given, values.size(0), merged=given.is_coalesced(), values=values)
+
+
+def _summed(given: torch.Tensor, other: torch.Tensor, **_named: Any) -> Any:
+    """The rows of both, one after the other: they are merged when somebody needs that."""
+    return _sparse(given, given._values().size(0) + other._values().size(0), merged=False)
+
+
+def _added(given: torch.Tensor, other: torch.Tensor, **named: Any) -> Any:
+    """As gradients of a table are accumulated."""
+    return torch.ops.aten.copy_sparse_to_sparse_(given, _summed(given, other, **named))
 
 
 def _taken(_dense: torch.Tensor, rows: torch.Tensor) -> Any:
@@ -79,16 +96,26 @@ BOUNDED: dict[str, Callable[..., Any]] = {
     "sparse_mask": _taken,
 }
 """Functions that make the results of operations, by the operation's name."""
-OF_SPARSE: dict[str, Callable[..., Any]] = {"_coalesce": _merged, "clone": _copied}
+OF_SPARSE: dict[str, Callable[..., Any]] = {
+    "_coalesce": _merged,
+    **dict.fromkeys(("clone", "_to_copy", "neg", "mul", "div"), _copied),
+}
 """Results of operations whose first argument is sparse, by name: torch's own forms lose the
 entries."""
+OF_TWO_SPARSE: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("add", "sub"), _summed),
+    **dict.fromkeys(("add_", "sub_"), _added),
+}
+"""The same, where the second is sparse as well."""
 
 
 def bounded(name: str, args: Any) -> Callable[..., Any] | None:
     """The function that makes the result of such an operation; `None` for all others."""
     found = BOUNDED.get(name)
-    if found is None and name in OF_SPARSE and args[0].layout is torch.sparse_coo:
-        return OF_SPARSE[name]
+    if found is None and (name in OF_SPARSE or name in OF_TWO_SPARSE):
+        sparse = [getattr(each, "layout", None) is torch.sparse_coo for each in args[:2]]
+        if sparse[0]:
+            return OF_TWO_SPARSE.get(name) if sparse[1:] == [True] else OF_SPARSE.get(name)
     return found
 
 
