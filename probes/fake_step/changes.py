@@ -56,6 +56,9 @@ class Changes:
             self.other = OtherOptimizer(variant.optimizer)
             self._undo.enter_context(_without_state(optimizers))
         if variant.accumulates:
+            if any(getattr(each, "sparse", False) is True for each in self._modules()):
+                msg = "a sparse gradient grows with each batch, and it is not known how many rows"
+                raise ValueError(f"{msg} the batches share")
             self._undo.enter_context(_kept_gradients())
         if variant.lora_rank:
             self._undo.callback(self._forget_gradients)
@@ -71,6 +74,10 @@ class Changes:
     def _forget_gradients(self) -> None:
         for tensor in (*self._own, *self.trained):
             tensor.grad = None
+
+    def _modules(self) -> Iterator[nn.Module]:
+        for root in self._found_roots():
+            yield from root.modules()
 
     def _found_roots(self) -> list[nn.Module]:
         if self._roots is None:

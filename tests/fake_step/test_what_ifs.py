@@ -121,6 +121,14 @@ def test_later_micro_batches_hold_the_gradients_of_those_before(looked):
     assert accumulated == pytest.approx(kept, rel=0.02)
 
 
+def test_sparse_gradients_are_not_said_to_accumulate(looked):
+    script = looked("gpt")
+    (table, *_) = (each for each in script.model.modules() if isinstance(each, nn.Embedding))
+    table.sparse = True
+    with pytest.raises(ValueError, match="a sparse gradient grows with each batch"):
+        script.steps.begin(Variant(accumulates=True))
+
+
 class Adapted(nn.Module):
     def __init__(self, linear, rank):
         super().__init__()
