@@ -12,6 +12,7 @@ from ..measured.once import once
 from ..measured.sizes import allowed
 from ..measured.speeds import FEW
 from ..measured.trials import pooled, throughput, undisturbed
+from ..measured.turn_sizes import only_beside_others
 from . import clean_size
 from .knee import fastest, knee
 
@@ -131,8 +132,10 @@ def _after_rejections(measurements: Measurements, size: int, best: int) -> int:
             return size
         larger = [candidate for candidate in known if size < candidate <= best]
         step = allowed(measurements, size * STEP_UP, up=True)
-        # A near neighbour that ran, else one between that will now be run.
+        # A near neighbour that ran, else one between that will now be run: alone, which tells
+        # nothing where sizes only ever run beside others.
         between = size < step < best and not measurements.ruled_out(step)
+        between = between and not only_beside_others(measurements)
         size = step if between and larger[0] > size * 1.5 else larger[0]
     return size
 

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
+from batchadvisor.advisor.choose.finalists import finalists
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.search.cost import SHORTEST_PLAN, Budget
 from batchadvisor.advisor.search.knee_search import next_size
@@ -14,6 +15,9 @@ from ..on_paper import CPU, discovery_of, exactly, loader_of, numbered, record_o
 
 CONTENDED = StepQuality(num_steps=20, num_clean=0, num_disturbed=20, method="low quantile")
 LOAD = Cause(kind="processes", message="other programs used 1.5 of 2 cores (neighbour 1.5)")
+
+WINDOWS = {64: 0.5, 512: 0.8, 1024: 1.55}
+"""By these windows 512 is within the tolerance of 1024; by the turns below it is not."""
 
 
 def timed(size, step_s, waited_s=0.0, *, clean=False, **changes):
@@ -172,6 +176,13 @@ class TestAnswer:
         record = msgspec.structs.replace(record, variables={"A": "1"})
         assert ("beside others, with A=1; on" in advise(record).reason) is named
         assert (said in advice.reason) is ("beside others" in advice.reason) is named
+
+
+def test_no_size_is_timed_alone_between_two_that_took_turns():
+    """512 is turned down. One between would run in a window, which tells nothing beside others."""
+    windows = [timed(size, seconds, 0.4) for size, seconds in WINDOWS.items()]
+    turns = in_turn({64: 0.5, 512: 0.8, 1024: 1.48})
+    assert finalists(measured(*windows, turns))[0] == 1024
 
 
 def test_steps_that_were_held_up_are_said_once():
