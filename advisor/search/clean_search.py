@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...records import Trial, TrialRequest
 from ..choose.clean_size import cost_of
+from ..choose.finalists import finalists
 from ..choose.knee import knee, plateau, sure
 from ..measured.epoch_end import CLEAN_REACH
 from ..measured.isotonic import precisions
@@ -39,6 +40,8 @@ def next_to_knee(measurements: Measurements) -> TrialRequest | None:
     size = knee(measurements)
     if measurements.goal.kind != "knee" or size is None or not measurements.harmful(size):
         return None
+    if size not in finalists(measurements):
+        return None  # where it took turns it was beyond the tolerance: so is what lies next to it
     sizes = measurements.searched
     top = int(min(max(sizes), size * CLEAN_REACH, largest_allowed(measurements)))
     # Round sizes only: one that kernels dislike would cost more than the tail.

@@ -5,6 +5,7 @@ import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.choose.finalists import finalists
 from batchadvisor.advisor.measured.measurements import Measurements
+from batchadvisor.advisor.search.clean_search import next_to_knee
 from batchadvisor.advisor.search.cost import SHORTEST_PLAN, Budget
 from batchadvisor.advisor.search.knee_search import next_size
 from batchadvisor.advisor.search.turns_plan import LONG_TURN, TURN_OF_WORKERS_S
@@ -183,6 +184,14 @@ def test_no_size_is_timed_alone_between_two_that_took_turns():
     windows = [timed(size, seconds, 0.4) for size, seconds in WINDOWS.items()]
     turns = in_turn({64: 0.5, 512: 0.8, 1024: 1.48})
     assert finalists(measured(*windows, turns))[0] == 1024
+
+
+@pytest.mark.parametrize(("step_s", "tried"), [(1.48, None), (1.6, 536)])
+def test_no_clean_size_is_tried_next_to_one_that_turns_turned_down(step_s, tried):
+    """Epochs of 512 end in a harmful short batch."""
+    windows = [timed(size, seconds, 0.4) for size, seconds in WINDOWS.items()]
+    request = next_to_knee(measured(*windows, in_turn({64: 0.5, 512: 0.8, 1024: step_s})))
+    assert (None if request is None else request.batch_size) == tried
 
 
 def test_steps_that_were_held_up_are_said_once():
