@@ -81,7 +81,7 @@ def _summed(given: torch.Tensor, other: torch.Tensor, **_named: Any) -> Any:
 
 
 def _added(given: torch.Tensor, other: torch.Tensor, **named: Any) -> Any:
-    """As gradients of a table are accumulated."""
+    """Adds in place, as gradients of a table are accumulated."""
     return torch.ops.aten.copy_sparse_to_sparse_(given, _summed(given, other, **named))
 
 
@@ -106,7 +106,7 @@ OF_TWO_SPARSE: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("add", "sub"), _summed),
     **dict.fromkeys(("add_", "sub_"), _added),
 }
-"""The same, where the second is sparse as well."""
+"""Results of operations whose first two arguments are sparse, by name."""
 
 
 def bounded(name: str, args: Any) -> Callable[..., Any] | None:
