@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ...probes.source.thread_variables import THREAD_VARIABLES
 from ...records import SourceLine
 from ...session.change_diff import Edit, NoDiffError, edited
 from .settings import LOADER_FIELDS, Settings, UsedAlready
@@ -18,8 +19,6 @@ from .settings import LOADER_FIELDS, Settings, UsedAlready
 LOADERS = ("DataLoader",)
 FIRST_BY_PLACE = 5
 """Arguments of a loader that may stand without their names: the next one is its workers."""
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""Variables of the environment that torch's own call stands for."""
 Arguments = dict[str, object]
 """Keyword arguments; those that are `None` are only written where there is another value."""
 SEVERAL_PLACES = {
@@ -45,6 +44,7 @@ def edits_of(settings: Settings, used: UsedAlready, script: str) -> list[Edit]:
             raise NoDiffError(why)
     if settings.autocast == "float16":
         raise NoDiffError("a scaler stands in several places of the loop")
+    # torch's own call stands for these.
     in_script = THREAD_VARIABLES if settings.threads is not None else ()
     if any(name not in in_script for name, _ in settings.variables):
         raise NoDiffError("variables of the environment stand outside the script")

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""Read once, when torch is imported; later torch's own call says how many."""
 _WITHOUT_TORCH = {*sys.stdlib_module_names, "numpy"}
 """Modules whose import surely brings no torch."""
 
