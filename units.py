@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import groupby
 
@@ -163,6 +163,15 @@ def format_runs(sizes: Sequence[int]) -> str:
         text = format_count(size)
         words += [f"{count} x {text}"] if count > 2 else [text] * count
     return ", ".join(words)
+
+
+def format_variables(variables: Mapping[str, str]) -> str:
+    """Variables of the environment as a shell takes them.
+
+    >>> format_variables({"A": "1", "B": "x"})
+    'A=1 B=x'
+    """
+    return " ".join(f"{name}={value}" for name, value in variables.items())
 
 
 def rate_name(*, of_tokens: bool) -> str:

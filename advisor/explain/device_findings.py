@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...records import GPU_SETTINGS, Evidence, Finding, Memory, Trial
-from ...units import format_bytes
+from ...units import format_bytes, format_variables
 from ..measured.graph_pools import others_bytes
 from ..measured.measurements import Measurements
 from ..measured.page_faults import KEEPS_MEMORY, share_of_faults
@@ -16,7 +16,7 @@ STARTS_SHARE = 0.20
 FAULTS_SHARE = 0.05
 """Page faults that take a smaller part of a step are not named; the intervals of quiet steps are
 about as wide."""
-KEEPING = ("export " + " ".join(f"{name}={value}" for name, value in KEEPS_MEMORY.items()),)
+KEEPING = (f"export {format_variables(KEEPS_MEMORY)}",)
 """As a shell takes them."""
 HAS_EXPANDABLE = "expandable segments"
 """Stands in a memory's source where the allocator has them already."""

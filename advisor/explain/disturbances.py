@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ...records import Cause, Evidence, Finding, Trial
-from ...units import format_seconds
+from ...units import format_seconds, format_variables
 from ..measured.measurements import Measurements
 
 STALL_SHARE = 0.01
@@ -53,8 +53,7 @@ def remedy(measurements: Measurements) -> str:
 
 def variables_of(measurements: Measurements) -> str:
     """Variables that the script's processes had since others used its cores: `A=1 B=2`."""
-    variables = measurements.record.variables or {}
-    return " ".join(f"{name}={value}" for name, value in variables.items())
+    return format_variables(measurements.record.variables or {})
 
 
 def _sentence(text: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -21,6 +21,12 @@ def num_cores() -> int:
     quotas = [quota_of(folder) for folder in cgroup_folders("cpu")]
     quota = min((limit for limit in quotas if limit), default=None)
     return max(1, min(cores or 1, round(quota)) if quota else cores or 1)
+
+
+def asked_threads(environment: Mapping[str, str]) -> int | None:
+    """Threads that `OMP_NUM_THREADS` asks for at the outermost level; `None` without a number."""
+    asked = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(asked) if asked.isdecimal() else None
 
 
 def cpu_name() -> str:

@@ -364,8 +364,7 @@ def _threads(num_threads: int | None, num_cores: int, fitting: int) -> Cause | N
     if num_threads is None or num_threads <= num_cores:
         return None
     cores = "1 core" if num_cores == 1 else f"{num_cores} cores"
-    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    by_script = asked.isdigit() and int(asked) != num_threads
+    by_script = host.asked_threads(os.environ) not in (None, num_threads)
     return Cause(
         kind="threads",
         message=f"torch computes with {num_threads} threads on {cores}",

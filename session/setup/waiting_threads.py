@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...probes.devices.cores import snapshot
+from ...probes.devices.host import asked_threads
 from ...probes.devices.neighbours import Use, use_between
 from .target import Target
 
 SLEEPING = {"OMP_WAIT_POLICY": "PASSIVE"}
-GIVE_WAY = "the script's threads give theirs away while they wait (OMP_WAIT_POLICY=PASSIVE)"
 _CHOSEN_BY_USER = (*SLEEPING, "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
 SAMPLED_S = 0.2
 """The kernel counts in ticks of 10 ms: of twenty, ten are told from a program that just ended."""
@@ -67,9 +67,9 @@ def collide(use: Use, num_threads: int, num_cores: int) -> bool:
 
 def _num_threads(environment: Mapping[str, str], cores: frozenset[int]) -> int:
     """Threads that torch will compute with: `OMP_NUM_THREADS`, or one for each physical core."""
-    asked = environment.get("OMP_NUM_THREADS", "").partition(",")[0]
-    if asked.isdecimal():
-        return int(asked)
+    asked = asked_threads(environment)
+    if asked is not None:
+        return asked
     try:
         return len({Path(_TOPOLOGY.format(core)).read_text() for core in cores})
     except OSError:

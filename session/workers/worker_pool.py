@@ -26,13 +26,13 @@ from ...probes.process.supervisor import Worker
 from ...probes.process.worker_environment import Scratch, worker_environment
 from ...probes.process.worker_like import WorkerLike
 from ...records import DeviceInfo, Discovery, Fault, FileTouched, RunRecord, TrialRequest
-from ...units import format_bytes, format_seconds
+from ...units import format_bytes, format_seconds, format_variables
 from ..display import Display
 from ..recording.record_writer import RecordWriter
 from ..setup.gpu_choice import settled
 from ..setup.options import RunOptions
 from ..setup.target import Target
-from ..setup.waiting_threads import GIVE_WAY, variables_beside_others
+from ..setup.waiting_threads import variables_beside_others
 from .failures import error_of, fed_by_no_loader, refusal_before_the_loop
 from .gpu_watch import GpuWatch
 from .in_turn import WorkersInTurn
@@ -266,11 +266,15 @@ class WorkerPool:
         """Decided once for a whole run, so that all of its processes compare."""
         record = self._writer.record
         if record.variables is None:
-            begins = not record.trials and self._group is None and not self._only_fakes
+            times = self._writer.keep and not self._only_fakes
+            begins = times and not record.trials and self._group is None
             variables = variables_beside_others(self._target) if begins else {}
             self._writer.change(variables=variables)
             if variables:
-                self._display.note(f"other programs use the cores: {GIVE_WAY}")
+                self._display.note(
+                    "other programs use the cores: the script's threads give theirs away while "
+                    f"they wait ({format_variables(variables)})"
+                )
             return variables
         return record.variables
 
