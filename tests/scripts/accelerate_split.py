@@ -2,13 +2,12 @@
 
 import sys
 
-import torch
-from accelerate import Accelerator, DataLoaderConfiguration
+from accelerate import DataLoaderConfiguration
+from accelerate_dispatch import samples, train
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset
 
-x = torch.randn(4000, 16)
-data = TensorDataset(x, x.sum(1, keepdim=True))
+data = samples(4000)
 
 
 class Chunks:
@@ -42,16 +41,7 @@ def loader_of(kind):
 
 def main(kind):
     config = DataLoaderConfiguration(split_batches=True, dispatch_batches=False)
-    accelerator = Accelerator(cpu=True, dataloader_config=config)
-    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader_of(kind))
-    for _ in range(1000):
-        for inputs, targets in loader:
-            optimizer.zero_grad()
-            loss = nn.functional.mse_loss(model(inputs), targets)
-            accelerator.backward(loss)
-            optimizer.step()
+    train(config, loader_of(kind), nn.ReLU(), 1000)
 
 
 if __name__ == "__main__":
