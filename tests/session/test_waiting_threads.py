@@ -1,7 +1,11 @@
 """How the script's threads wait on a CPU that others use: decided once, said, and the same on."""
 
 import dataclasses
+import json
 import os
+import subprocess
+import sys
+import time
 
 import msgspec
 import pytest
@@ -36,8 +40,15 @@ for (batch,) in DataLoader(TensorDataset(torch.randn(4096, 64)), batch_size=8):
 
 @pytest.fixture
 def busy():
-    """As many busy processes as there are cores."""
-    with bench("loads").neighbours(os.cpu_count() or 1):
+    """As many busy processes as there are cores, each of which has run for a while."""
+    num = os.cpu_count() or 1
+    with bench("loads").neighbours(num, "neighbour-here"):
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            every = waiting_threads.snapshot().processes.values()
+            if sum(each.name == "neighbour-here" and each.own_s > 0.05 for each in every) == num:
+                break
+            time.sleep(0.01)
         yield
 
 
@@ -64,6 +75,16 @@ def test_it_needs_others_on_its_cores(others_s, num_threads, num_cores, wanted):
     assert collide(use, num_threads, num_cores) is wanted
 
 
+ASKED = """
+import json, sys
+import msgspec
+from batchadvisor.session.setup.target import Target
+from batchadvisor.session.setup.waiting_threads import variables_beside_others
+target, environment = json.loads(sys.argv[1])
+print(json.dumps(variables_beside_others(msgspec.convert(target, Target), environment)))
+"""
+
+
 @pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize(
     ("target", "environment", "expected"),
@@ -77,11 +98,14 @@ def test_it_needs_others_on_its_cores(others_s, num_threads, num_cores, wanted):
     ],
 )
 def test_what_a_worker_gets_beside_busy_processes(target, environment, expected):
-    """What the user chose stands."""
-    environment = {"OMP_NUM_THREADS": str(os.cpu_count()), **environment}
+    """What the user chose stands. Another process asks: what this one started is its own."""
     if os.cpu_count() == 1:
         pytest.skip("one thread waits for nobody")
-    assert variables_beside_others(target, environment) == expected
+    environment = {"OMP_NUM_THREADS": str(os.cpu_count()), **environment}
+    asked = msgspec.json.encode([target, environment]).decode()
+    command = [sys.executable, "-c", ASKED, asked]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == expected
 
 
 def test_nobody_waits_on_a_quiet_machine(monkeypatch):
@@ -103,6 +127,16 @@ def test_a_run_has_it_in_all_processes_and_says_so(tmp_path):
     assert "give theirs away while they wait (OMP_WAIT_POLICY=PASSIVE)" in done.stderr
     assert set((tmp_path / "seen.txt").read_text().split()) == {"PASSIVE"}
     assert done.record.variables == SLEEPING
+
+
+@pytest.mark.usefixtures("busy", "unset")
+def test_a_run_that_times_nothing_does_not_look(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    variables = {"OMP_NUM_THREADS": str(os.cpu_count())}
+    done = driver.run("run", "--dry-run", "train.py", folder=tmp_path, variables=variables)
+    assert done.code == 0, done
+    assert "while they wait" not in done.stderr
+    assert (tmp_path / "seen.txt").read_text().split() == ["unset"]
 
 
 @pytest.mark.parametrize(
