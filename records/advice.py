@@ -250,7 +250,8 @@ class Advice(Record, frozen=True, kw_only=True):
     Attributes:
         recommended, fastest, largest, native: chosen among the sizes that ran.
         fastest_is_open: the fresh process put the recommended size, or its rival, before `fastest`,
-            which is that of the search: no size is shown as the fastest.
+            which is that of the search, or noise hides whether that beats the script's own: no size
+            is shown as the fastest.
         standing: what is known of the size that the goal chose beside the script's own. Where that
             says no more than noise, `recommended` is the script's own.
         considered: the size that the goal chose, where another one is recommended. `None` also

@@ -21,7 +21,7 @@ from ..measured.trials import throughput, undisturbed
 from . import clean_size
 from .finalists import finalists, passed_over
 from .knee import fastest, gains_little, knee, tail_avoided, uncompared
-from .own_size import against_own, standing
+from .own_size import against_own, standing, surely_faster
 
 MUCH_FASTER = 1.15
 """A size whose interval says it may be so many times as fast leaves the answer open."""
@@ -53,6 +53,7 @@ OfTheOwnSize = Literal[
     "not better",  # the script keeps its size: compared with it, that of the goal is no gain
     "too noisy",  # the script keeps its size: the noise does not tell whether another is better
     "not compared",  # no size: `other`, the own one, was not timed; `sizes` ran
+    "surely faster",  # than the own size, which is not told of `other`, the one of the goal
     "nothing larger",  # no size yet: time was over before one above `other`, the own; `sizes` timed
 ]
 """Rules by which the script's own size has a say."""
@@ -196,6 +197,15 @@ def _against_own(measurements: Measurements, wanted: int) -> Decision:
     if own is not None and wanted_standing == "not compared":
         because = Because("not compared", own, sizes=tuple(sorted(measurements.sizes_that_ran)))
         return Decision(size=None, standing=wanted_standing, because=because, considered=wanted)
+    certain = surely_faster(measurements) if wanted_standing == "too noisy" else None
+    if certain is not None:
+        return Decision(
+            size=certain,
+            standing="better",
+            because=Because("surely faster", wanted),
+            against=open_rival(measurements, certain),
+            ratio=against_own(measurements, certain),
+        )
     told = own is not None and measurements.speeds.tells(wanted, own)
     ratio = against_own(measurements, wanted) if told else None
     if own is not None and wanted_standing in ("worse", "no gain", "too noisy"):
@@ -241,14 +251,17 @@ def open_rival(measurements: Measurements, size: int) -> Rival | None:
     return max(rivals, key=lambda rival: rival.ratio.high, default=None)
 
 
-def fastest_is_open(measurements: Measurements, size: int | None) -> bool:
-    """Whether the recommended size or its rival met the fastest of the search again and was faster.
+def fastest_is_open(measurements: Measurements, decision: Decision) -> bool:
+    """Whether no size can be called the fastest, though the search has one that reads so.
 
-    None is called the fastest then: the search says one thing, and all together another.
+    The recommended size or its rival met it again and was faster: the search says one thing, and
+    all together another. Or the noise does not even tell it from the script's own.
     """
-    best = fastest(measurements)
+    best, size = fastest(measurements), decision.size
     if size is None or best is None:
         return False
+    if decision.because.rule == "surely faster":
+        return True
     return any(
         _met_again(measurements, other, best)
         and (compared := measurements.speeds.compare(other, best)) is not None

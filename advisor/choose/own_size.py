@@ -26,6 +26,28 @@ def against_own(measurements: Measurements, size: int) -> Spread | None:
     return measurements.speeds.compare(size, own, SURE)
 
 
+def surely_faster(measurements: Measurements) -> int | None:
+    """The size that is most surely faster than the script's own, where the noise tells it of one.
+
+    Several are asked, so that each has to be so much surer (Bonferroni).
+    """
+    own, speeds = measurements.own_size, measurements.speeds
+    if own is None or measurements.goal.kind not in ("knee", "throughput"):
+        return None
+    sizes = [
+        size
+        for size in measurements.usable_sizes.intersection(measurements.best_timed)
+        if size != own and size >= smallest_sound(measurements) and speeds.tells(size, own)
+    ]
+    lows = {
+        size: compared.low
+        for size in sizes
+        if (compared := speeds.compare(size, own, 1 - (1 - SURE) / len(sizes))) is not None
+        and compared.low > 1
+    }
+    return max(lows, key=lambda size: lows[size], default=None)
+
+
 def standing(measurements: Measurements, size: int) -> Standing:
     """Compares a size with the script's own, as far as the measurements allow."""
     own, discovery = measurements.own_size, measurements.record.discovery

@@ -111,6 +111,11 @@ def _words(
             )
         case "not better" | "too noisy":
             return _kept(measurements, decision)
+        case "surely faster":
+            return (
+                "The size that is most surely faster than the script's own. The search chose "
+                f"{other}, of which the noise does not tell that."
+            )
         case "not compared":
             return (
                 f"The script's own {other} was not timed, and no other size is recommended without "

@@ -38,8 +38,6 @@ LEAST_PADDING = 0.02
 """A smaller share of padding leaves nothing to gain."""
 IN_REACH = 0.7
 """The smallest size reaches this share of the best rate, or smaller ones are not looked at."""
-CLEAR_LOSS = 0.1
-"""A larger size that the law puts so much lower is not tried."""
 MISSED_BY = 0.05
 """The law may be off by so much: a smaller size that it puts no lower may be faster."""
 
@@ -54,9 +52,11 @@ NO_GAIN = 0.01
 """Under the goal `throughput`, growth ends when a larger size gains less than this twice."""
 CLEAR_LOSS = 0.1
 """A larger size this much slower than the best ends growth at once, or, for the knee, after one
-more."""
+more; one that the law puts so much lower is not tried."""
 BESIDE = 2.0
 """The best size's neighbours are at most this far from it: everything is compared with it."""
+TOLD_FROM = KNEE_GROWTH**2
+"""Beside others, growth waits at so many times the script's own size until the gain is told."""
 KNEE_BRACKET = 1.34
 """Ratio of the first size inside to the last outside at which refining ends."""
 MAX_REFINEMENTS = 5
@@ -88,6 +88,7 @@ def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
         or next_smaller(measurements)  # these cost the least
         or _first_larger(measurements, budget)
         or _first_smaller(measurements, budget)
+        or _told_from_own(measurements)
         or _grow(measurements, budget)
         or _refine(measurements)
         or _sharpen(measurements)
@@ -343,6 +344,24 @@ def _beside_own(measurements: Measurements, best: int) -> TrialRequest | None:
     known = in_turn(measurements, best, own, SURE)
     if known is None or known.low > 1 or known.high < 1:
         return None
+    return more_rounds(measurements, (own, best), best, own, NO_GAIN)
+
+
+def _told_from_own(measurements: Measurements) -> TrialRequest | None:
+    """More rounds of the best size and the script's own before growth goes on, beside others.
+
+    A size that is not surely faster is not recommended, so this is worth more than a still larger
+    one. The first steps up come before it: a large gain takes fewer rounds than a small one.
+    """
+    own, sizes = measurements.own_size, measurements.searched
+    if own not in sizes or not only_beside_others(measurements):
+        return None
+    best = best_size(sizes)
+    known = measurements.searched_speeds.compare(best, own, SURE)
+    if max(sizes) < TOLD_FROM * own or known is None or known.low > 1:
+        return None
+    if known.median * (1 - measurements.goal.tolerance) < 1:
+        return None  # so small a gain would not be told in any time there is
     return more_rounds(measurements, (own, best), best, own, NO_GAIN)
 
 

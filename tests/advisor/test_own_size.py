@@ -40,6 +40,12 @@ def in_turn(lost_by_8, lost_by_32, rounds=12):
     )
 
 
+def beside_others(sizes, step_s):
+    """Turns with a fifth of each step lost to others."""
+    lost_s = [[0.2 * each for each in row] for row in step_s]
+    return Turns(sizes=sizes, step_s=step_s, lost_s=lost_s)
+
+
 @pytest.mark.parametrize(
     ("goal", "said", "remedy"),
     [
@@ -99,6 +105,37 @@ class TestContention:
         assert turns is takes_turns
         if turns and own is CONTENDED:
             assert Budget(measurements).reserve_s() == 0
+
+    @pytest.mark.parametrize(("rounds", "chosen"), [(12, 32), (2, 8)])
+    def test_what_is_certain_is_said_where_the_choice_of_the_search_is_not(self, rounds, chosen):
+        """128 reads the fastest in rounds that differ much; 32 is surely faster, or not either."""
+        even = beside_others((8, 32), ((0.02, 0.06),) * rounds)
+        rows = ((0.02, 0.084), (0.02, 0.54), (0.03, 0.17), (0.01, 0.38), (0.03, 0.144))
+        uneven = beside_others((8, 128), rows)
+        turns = trial_of(32, kind="turns", turns=even), trial_of(128, kind="turns", turns=uneven)
+        windows = [timed(size, s, CONTENDED) for size, s in ((8, 0.02), (32, 0.06), (128, 0.2))]
+        advice = advise(record(*windows, *turns))
+        assert advice.recommended.batch_size == chosen
+        if chosen == 32:
+            assert "most surely faster" in advice.reason
+            assert "x1.3" in advice.reason
+            assert "Too noisy to tell whether 128 is faster" in advice.reason
+            assert advice.fastest_is_open
+
+    def test_the_gain_is_told_before_growth_goes_on(self):
+        """Beside others; the best, x16 as large, met the own size only by way of another."""
+        noisy = ((0.03, 0.07), (0.02, 0.09), (0.04, 0.08), (0.02, 0.06))
+        noisier = ((0.07, 0.33), (0.09, 0.18), (0.08, 0.2), (0.06, 0.35))
+        turns = [
+            trial_of(pair[1], kind="turns", turns=beside_others(pair, rows))
+            for pair, rows in (((8, 32), noisy), ((32, 128), noisier))
+        ]
+        windows = [timed(size, s, CONTENDED) for size, s in ((8, 0.03), (32, 0.08), (128, 0.2))]
+        run = record(windows[0], windows[1], turns[0], windows[2], turns[1])
+        measurements = Measurements.of(run)
+        request = next_size(measurements, Budget(measurements))
+        assert request.turns is not None
+        assert request.turns.sizes == (8, 128)
 
     def test_enough_clean_rounds_decide(self):
         both = in_turn(0.0, 0.0, rounds=4), in_turn(0.7, 0.1, rounds=8)
