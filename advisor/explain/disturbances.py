@@ -12,6 +12,8 @@ STALL_SHARE = 0.01
 """Stalls that take less than this share of the timed steps' time are not worth a word."""
 UNNAMED = "the kernel counted waiting for a core in each step"
 """What is said of a load that nothing names."""
+ANOTHER_HOUR = "run it at another hour"
+"""A remedy that several causes have."""
 OWN_SHARE = 0.05
 """Slow steps of the script's own that make an epoch this much longer are said."""
 
@@ -45,7 +47,9 @@ def remedy(measurements: Measurements) -> str:
     """What to do about it."""
     remedies = [cause.remedy for cause in worst(_disturbed(measurements)) if cause.remedy]
     if remedies:
-        return " ".join(dict.fromkeys(_sentence(text) for text in remedies))
+        later = sum(ANOTHER_HOUR in text for text in remedies) > 1  # said once
+        texts = (text.removesuffix(f", or {ANOTHER_HOUR}") if later else text for text in remedies)
+        return " ".join(dict.fromkeys(map(_sentence, texts)))
     if any(trial.contended for trial in measurements.timed):  # more of such steps say no more
         return "Run again when the machine is free."
     return "Run again with a larger --budget."

@@ -10,6 +10,9 @@ from ..measured.measurements import Measurements
 from ..measured.trials import says_nothing
 from . import disturbances
 
+NO_RATIO = 10
+"""An interval whose ends differ by such a factor shows nothing."""
+
 
 def rate_name(measurements: Measurements) -> str:
     """Names the quantity that speeds are compared by, as the headline does."""
@@ -66,10 +69,11 @@ def against_own(choice: Choice, native: Choice, ratio: Spread | None, rate: str)
 
 def left_open(measurements: Measurements, rival: Rival) -> str:
     """Says that noise leaves it open whether another size is faster, and what to do about it."""
-    between = f"x{rival.ratio.low:.2f} to x{rival.ratio.high:.2f} the {rate_name(measurements)}"
-    if rival.ratio.low > 1:
+    low, high = rival.ratio.low, rival.ratio.high
+    between = f"x{low:.2f} to x{high:.2f} the {rate_name(measurements)}"
+    if low > 1:
         return f"{rival.size} is faster ({between})."
-    return (
-        f"Too noisy to tell whether {rival.size} is faster ({between}). "
-        f"{disturbances.remedy(measurements)}"
-    )
+    shown = f"whether {rival.size} is faster ({between})"
+    if high > NO_RATIO * low:
+        shown = f"how fast {rival.size} is"
+    return f"Too noisy to tell {shown}. {disturbances.remedy(measurements)}"

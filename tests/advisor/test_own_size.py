@@ -6,14 +6,16 @@ import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.choose import decision
-from batchadvisor.advisor.choose.decision import choose, open_rival
+from batchadvisor.advisor.choose.decision import Rival, choose, open_rival
 from batchadvisor.advisor.choose.finalists import disagreement
 from batchadvisor.advisor.choose.own_size import against_own, standing
+from batchadvisor.advisor.explain import disturbances
+from batchadvisor.advisor.explain.ratios import left_open
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.speeds import OF_A_CPU, speeds_of
 from batchadvisor.advisor.search.cost import Budget
 from batchadvisor.advisor.search.knee_search import next_size
-from batchadvisor.records import Goal, NormLayers, StepQuality, TrialRequest, Turns
+from batchadvisor.records import Cause, Goal, NormLayers, Spread, StepQuality, TrialRequest, Turns
 from batchadvisor.reports.builder.sizes.rows import size_rows
 
 from ..on_paper import CPU, discovery_of, failure_of, numbered, record_of, trial_of
@@ -158,6 +160,31 @@ class TestContention:
 
     def test_clean_ones_apart_are_compared(self):
         assert standing(Measurements.of(record(timed(8, 0.5), timed(32, 0.5))), 32) == "better"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.9, 1.4, "Too noisy to tell whether 32 is faster (x0.90 to x1.40 the samples"),
+        (0.05, 19.4, "Too noisy to tell how fast 32 is. Run again"),
+        (1.1, 19.4, "32 is faster (x1.10 to x19.40"),
+    ],
+)
+def test_an_interval_that_shows_nothing_is_not_printed(low, high, said):
+    ratio = Spread(median=1.2, low=low, high=high, num_samples=3, confidence=0.98)
+    measurements = Measurements.of(record(timed(8, 0.02, CONTENDED)))
+    assert left_open(measurements, Rival(32, ratio)).startswith(said)
+
+
+def test_another_hour_is_advised_once():
+    """Programs and the hypervisor both took cores."""
+    causes = (
+        Cause(kind="processes", message="a", remedy="stop python, or run it at another hour"),
+        Cause(kind="hypervisor", message="b", remedy="run it at another hour or elsewhere"),
+    )
+    run = record(timed(8, 0.02, CONTENDED, causes=causes))
+    said = "Stop python. Run it at another hour or elsewhere."
+    assert disturbances.remedy(Measurements.of(run)) == said
 
 
 def shared(step_s, cpu_s):
