@@ -156,7 +156,7 @@ def _beside(beside: dict[str, Any] | None, listed: dict[str, Any]) -> list[str]:
     env = beside["environment"]
     return [
         _paragraph(
-            f"Beside {num} processes that computed all the time, {_budgets(rows)}, on "
+            f"Beside {num} processes that computed all the time, {_either(rows)}, on "
             f"{env['hardware']} ([raw](../bench/results/public-scripts-beside-{num}.txt)): "
             f"{counts}. Of the answers, {commas(_advice(rows, listed))}."
         )
@@ -167,6 +167,12 @@ def _budgets(rows: dict[str, Any]) -> str:
     first, *longer = sorted({row["budget"] for row in rows.values()}, key=_seconds)
     again = f", and again with {' or '.join(longer)} where that gave no answer" if longer else ""
     return f"with `--budget {first}`{again}"
+
+
+def _either(rows: dict[str, Any]) -> str:
+    """The budgets where a script was given the one or the other."""
+    budgets = sorted({row["budget"] for row in rows.values()}, key=_seconds)
+    return "with " + " or ".join(f"`--budget {budget}`" for budget in budgets)
 
 
 def _seconds(budget: str) -> float:
