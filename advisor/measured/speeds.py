@@ -343,9 +343,11 @@ def _speeds(
 
 
 def readings_of(trials: Sequence[Trial]) -> list[Reading]:
-    """Takes the readings of trials; of a size with enough undisturbed ones only these.
+    """Takes the readings of trials; of sizes with enough undisturbed ones only these.
 
-    Of a size with too few that were disturbed it takes none of these.
+    A round of such a size and another keeps all: the few moments in which the one met no others
+    would be compared with the usual ones of the other. Of a size with too few readings that were
+    disturbed it takes none of these.
     """
     windows = [reading for trial in trials for reading in _window(trial)]
     by_size = {trial.batch_size: trial for trial in trials if trial.kind == "timed"}
@@ -353,8 +355,11 @@ def readings_of(trials: Sequence[Trial]) -> list[Reading]:
     windows, turns = _unspun(windows, turns)
     clean = Counter(each.size for each in turns if each.clean)
     num = Counter(each.size for each in turns)
+    wanting = {(each.trial, each.round) for each in turns if clean[each.size] < CLEAN}
     turns = [
-        each for each in turns if each.clean or (clean[each.size] < CLEAN and num[each.size] >= FEW)
+        each
+        for each in turns
+        if each.clean or ((each.trial, each.round) in wanting and num[each.size] >= FEW)
     ]
     calm = {each.size for each in (*windows, *turns) if each.clean}
     return [*(each for each in windows if each.clean or each.size not in calm), *turns]

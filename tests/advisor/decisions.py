@@ -1,6 +1,6 @@
 """Small records on paper, one for each rule that chooses, or says why there is no size."""
 
-from batchadvisor.records import Goal, NormLayers, Turns
+from batchadvisor.records import Goal, NormLayers, StepQuality, Turns
 
 from ..on_paper import (
     CPU,
@@ -22,6 +22,15 @@ SHORT_LAST_BATCH = discovery_of(num_samples=512 * 40 + 3)
 OF_100 = discovery_of(native=4, num_samples=100)
 """16 leaves 4 samples over, 20 none."""
 WITH_BATCH_NORM = discovery_of(norm_layers=NormLayers(batch_norm=1))
+CONTENDED = StepQuality(num_steps=20, num_clean=0, num_disturbed=20, method="low quantile")
+UNEVEN = ((0.02, 0.084), (0.02, 0.54), (0.03, 0.17), (0.01, 0.38), (0.03, 0.144))
+"""Rounds of 8 and 128 that do not tell which is faster."""
+
+
+def beside_others(sizes, step_s):
+    """Turns with a fifth of each step lost to others."""
+    lost_s = [[0.2 * each for each in row] for row in step_s]
+    return Turns(sizes=sizes, step_s=step_s, lost_s=lost_s)
 
 
 def searched(steps, **changes):
@@ -105,6 +114,12 @@ OF_THE_OWN_SIZE = {
     ),
     "too noisy": of(*searched({4: 0.2, 8: 0.1, 12: 0.135}, half_width=0.1), kind="throughput"),
     "not compared": of(*searched({32: 0.16, 64: 0.3048})),
+    "surely faster": of(
+        *searched({8: 0.02, 32: 0.06, 128: 0.2}, quality=CONTENDED),
+        trial_of(32, kind="turns", turns=beside_others((8, 32), ((0.02, 0.06),) * 12)),
+        trial_of(128, kind="turns", turns=beside_others((8, 128), UNEVEN)),
+        device=CPU,
+    ),
     "nothing larger": of(*searched({1: 0.05, 8: 0.1}), stop_reason="the budget is spent"),
 }
 OF_NOTHING = {

@@ -20,9 +20,9 @@ from batchadvisor.reports.builder.sizes.rows import size_rows
 
 from ..on_paper import CPU, discovery_of, failure_of, numbered, record_of, trial_of
 from .contended import session_of
+from .decisions import CONTENDED, UNEVEN, beside_others
 
 CLEAN = StepQuality(num_steps=20, num_clean=20, num_disturbed=0)
-CONTENDED = StepQuality(num_steps=20, num_clean=0, num_disturbed=20, method="low quantile")
 
 
 def timed(size, step_s, quality=CLEAN, **changes):
@@ -40,12 +40,6 @@ def in_turn(lost_by_8, lost_by_32, rounds=12):
         step_s=((0.02, 0.03),) * rounds,
         lost_s=((0.02 * lost_by_8, 0.03 * lost_by_32),) * rounds,
     )
-
-
-def beside_others(sizes, step_s):
-    """Turns with a fifth of each step lost to others."""
-    lost_s = [[0.2 * each for each in row] for row in step_s]
-    return Turns(sizes=sizes, step_s=step_s, lost_s=lost_s)
 
 
 @pytest.mark.parametrize(
@@ -112,8 +106,7 @@ class TestContention:
     def test_what_is_certain_is_said_where_the_choice_of_the_search_is_not(self, rounds, chosen):
         """128 reads the fastest in rounds that differ much; 32 is surely faster, or not either."""
         even = beside_others((8, 32), ((0.02, 0.06),) * rounds)
-        rows = ((0.02, 0.084), (0.02, 0.54), (0.03, 0.17), (0.01, 0.38), (0.03, 0.144))
-        uneven = beside_others((8, 128), rows)
+        uneven = beside_others((8, 128), UNEVEN)
         turns = trial_of(32, kind="turns", turns=even), trial_of(128, kind="turns", turns=uneven)
         windows = [timed(size, s, CONTENDED) for size, s in ((8, 0.02), (32, 0.06), (128, 0.2))]
         advice = advise(record(*windows, *turns))
@@ -144,6 +137,15 @@ class TestContention:
         mixed = numbered(*(trial_of(32, kind="turns", turns=turns) for turns in both))
         assert speeds_of(mixed, OF_A_CPU).compare(32, 8).low > 1
         assert speeds_of(mixed[1:], OF_A_CPU).compare(32, 8).low < 1
+
+    def test_a_few_moments_without_others_are_not_compared_with_the_usual_ones(self):
+        """32 met no others in four of twelve rounds, by chance; 8 and 64 did in all."""
+        alone = {2, 5, 6, 9}
+        rows = [(0.02, 0.02 if n in alone else 0.05, 0.1) for n in range(12)]
+        lost = [(0.01, 0.0 if n in alone else 0.03, 0.05) for n in range(12)]
+        turns = Turns(sizes=(8, 32, 64), step_s=rows, lost_s=lost)
+        speeds = speeds_of(numbered(trial_of(64, kind="turns", turns=turns)), OF_A_CPU)
+        assert speeds.compare(32, 8).median < 2.2, "x4 in the four, x1.6 in the others"
 
     @pytest.mark.parametrize(("own", "other"), [(CONTENDED, CLEAN), (CLEAN, CONTENDED)])
     def test_one_size_that_only_ran_beside_others_and_in_no_turns(self, own, other):
