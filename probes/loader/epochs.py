@@ -40,6 +40,7 @@ class Epochs:
         self._given = 0
         self._has_ended = False
         self._usual: dict[int | None, int] = {}
+        self._stepped: set[int | None] = set()
         self._num_fewer = 0
         self.start_s: float | None = None
         self._starts = False
@@ -75,7 +76,8 @@ class Epochs:
     def go_on_as(self, other: Epochs) -> None:
         """The loader takes the place of another, made for an epoch of its own."""
         self.end, self._length, self.start_s = other.end, other._length, other.start_s
-        self._has_ended, self._usual = other._has_ended, other._usual
+        self._has_ended = other._has_ended
+        self._usual, self._stepped = other._usual, other._stepped
 
     def is_over(self, iterator: Any) -> bool:
         """Whether the script's epoch ends here; then its next one begins."""
@@ -114,12 +116,17 @@ class Epochs:
         One that takes fewer beyond its end counts against it: its epochs end from here on. Once it
         may: a step at the end of an epoch has some batches of the usual ones.
         """
+        self._stepped.add(asked)
         usual = self._usual.get(asked, num_batches)
         if not self.is_past:
             self._usual[asked] = max(usual, num_batches)
             return
         self._num_fewer = self._num_fewer + 1 if num_batches < usual else 0
         self.end = self.end or self._num_fewer > 1
+
+    def has_stepped(self, asked: int | None) -> bool:
+        """Whether a step was made on batches of this size."""
+        return asked in self._stepped
 
     def without_step(self) -> bool:
         """No step is made on batches beyond its end: its epochs end from here on. False where that
