@@ -26,8 +26,8 @@ from .multiples import ANY, Multiples
 CLEAN_REACH = 1.34
 """How many times as large, or as small, a size without a harmful tail may be that is preferred."""
 LONGEST_EPOCHS = {True: (30 * 86400.0, "30 days"), False: (365 * 86400.0, "a year")}
-"""Nobody trains on an epoch of a stream, or of another data set, that takes longer: such a length is a
-bound, given because `len` has to say something. Seconds, and words for them."""
+"""Nobody trains on an epoch of a stream, or of another data set, that takes longer: such a length
+is a bound, given because `len` has to say something. Seconds, and words for them."""
 SCRIPTS_OWN = frozenset(("accumulation.tail",))
 """Cases that depend on how the script's loop divides its loss, which nobody saw."""
 

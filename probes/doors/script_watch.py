@@ -303,7 +303,11 @@ class ScriptWatch:
     @property
     def is_new_size(self) -> bool:
         """Whether no step was made yet at a size that is asked of a loader that trains."""
-        asked = [each for each in self.handles if each.trains and each.asked not in (None, each.native)]
+        asked = [
+            each
+            for each in self.handles
+            if each.trains and each.asked not in (None, each.native)
+        ]
         return bool(asked) and not any(each.epochs.has_stepped(each.asked) for each in asked)
 
     def note_empty(self, handle: LoaderHandle) -> None:

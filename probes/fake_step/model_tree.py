@@ -86,8 +86,8 @@ def beside(trained: Collection[torch.Tensor]) -> list[torch.Tensor]:
 def _one_for_each(
     trained: Iterable[torch.Tensor], objects: Iterable[Any]
 ) -> Iterator[torch.Tensor]:
-    """Tensors of lists and dicts that have all shapes of a model's trained parameters: an average of
-    the weights is often kept so, by name or in their order."""
+    """Tensors of lists and dicts that have all shapes of a model's trained parameters: an average
+    of the weights is often kept so, by name or in their order."""
     wanted = {id(tensor) for tensor in trained}
     models = [
         Counter(_shape_of(each) for each in root.parameters() if id(each) in wanted)

@@ -299,7 +299,9 @@ class _Earlier:
     def hides(self, folder: Any, name: Any) -> bool:
         """Whether such a one is in this place of a folder."""
         path = _name("." if folder is None else folder)
-        return path is not None and self.is_gone(os.path.join(path, os.fsdecode(name)))  # noqa: PTH118
+        if path is None:  # a number of an open folder
+            return False
+        return self.is_gone(os.path.join(path, os.fsdecode(name)))  # noqa: PTH118
 
     def has(self, name: str) -> bool:
         """Whether a file is such a checkpoint."""

@@ -161,7 +161,12 @@ class TestUnknown:
 
     @pytest.mark.parametrize(
         ("num_samples", "iterable", "told"),
-        [(10**10, True, "30 days"), (10**10, False, ""), (10**11, False, "a year"), (101, True, "")],
+        [
+            (10**10, True, "30 days"),
+            (10**10, False, ""),
+            (10**11, False, "a year"),
+            (101, True, ""),
+        ],
     )
     def test_a_length_that_nobody_could_train_on_is_not_believed(
         self, num_samples, iterable, told

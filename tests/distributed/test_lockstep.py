@@ -72,7 +72,6 @@ class TestTwoRanks:
         assert two.advice.change_check == said
 
 
-
 def test_three_ranks_that_torchrun_started(tmp_path):
     words = ("run", *QUICK, *LARGEST, "16", TRAIN)
     done = driver.run(*words, folder=tmp_path, launcher=torchrun(3))

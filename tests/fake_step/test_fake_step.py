@@ -150,11 +150,12 @@ def test_modules_that_a_step_does_not_touch_live_beside_it():
 )
 def test_an_average_in_a_dict_or_a_list_lives_beside_a_step(kept):
     """Without a module; a batch has other shapes."""
-    net, batch = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4)), [torch.ones(4, 8), torch.ones(4)]
-    average = kept(net)
+    net = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))
+    average, batch = kept(net), [torch.ones(4, 8), torch.ones(4)]
     chosen = torch.optim.SGD(net.parameters(), lr=0.1)
     found = {id(tensor) for tensor in beside(trained(chosen))}
-    assert {id(one) for one in (average.values() if isinstance(average, dict) else average)} <= found
+    tensors = average.values() if isinstance(average, dict) else average
+    assert set(map(id, tensors)) <= found
     assert found.isdisjoint(map(id, (*net.parameters(), *batch)))
 
 

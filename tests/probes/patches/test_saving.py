@@ -241,7 +241,9 @@ class TestOfAnEarlierTraining:
             "[entry.name for entry in os.scandir('final')]",
         ],
     )
-    @pytest.mark.parametrize("saved", ["", "torch.save(model, 'final/1.pt')\n"], ids=["removed", "again"])
+    @pytest.mark.parametrize(
+        "saved", ["", "torch.save(model, 'final/1.pt')\n"], ids=["removed", "again"]
+    )
     def test_a_loop_that_removes_until_few_are_left(self, run, tmp_path, listed, saved):
         """It ends, as it does alone, though each of them stays."""
         for name in ("final/1.pt", "final/2.pt"):
