@@ -304,9 +304,7 @@ class ScriptWatch:
     def is_new_size(self) -> bool:
         """Whether no step was made yet at a size that is asked of a loader that trains."""
         asked = [
-            each
-            for each in self.handles
-            if each.trains and each.asked not in (None, each.native)
+            each for each in self.handles if each.trains and each.asked not in (None, each.native)
         ]
         return bool(asked) and not any(each.epochs.has_stepped(each.asked) for each in asked)
 

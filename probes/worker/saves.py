@@ -18,11 +18,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from ..source.replaced import in_pathlib
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class _Saved(NamedTuple):
@@ -251,7 +254,7 @@ class _Entries:
             entry = next(self._entries)
         return entry
 
-    def __enter__(self) -> _Entries:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -337,7 +340,7 @@ class _Earlier:
 
 
 def _replace_in_os(
-    following: Callable[[Callable[..., None]], Callable[..., None]], *names: str
+    following: Callable[[Callable[..., Any]], Callable[..., Any]], *names: str
 ) -> None:
     for name in names:
         setattr(os, name, following(getattr(os, name)))

@@ -168,9 +168,7 @@ class TestUnknown:
             (101, True, ""),
         ],
     )
-    def test_a_length_that_nobody_could_train_on_is_not_believed(
-        self, num_samples, iterable, told
-    ):
+    def test_a_length_that_nobody_could_train_on_is_not_believed(self, num_samples, iterable, told):
         """At 1,000 samples a second, 10^10 of them take 116 days."""
         script = discovery(num_samples, iterable=iterable)
         trials = numbered(trial_of(8, 0.008, peak=GIB), trial_of(16, 0.016, peak=2 * GIB))
