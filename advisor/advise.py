@@ -87,6 +87,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         unavailable["training"] = _why_no_training(discovery)
     if discovery is not None and discovery.why_epoch_unknown:
         unavailable["epoch"] = discovery.why_epoch_unknown
+        unavailable["epoch_s"] = "its length is not taken at its word"
     if why_unknown(measurements):
         unavailable["memory_creep"] = why_unknown(measurements)
     check = _tail_check(measurements, tail)

@@ -157,13 +157,17 @@ class TestInfo:
         info = info_of(DataLoader(Stream(20, promised), batch_size=8))
         assert (info.num_samples, info.iterable) == (num, True)
 
-    def test_a_length_that_raises_is_none(self):
+    def test_a_length_that_raises_stops_nothing(self):
         class Unread(Stream):
             def __len__(self):
                 msg = "the index is not read yet"
                 raise OSError(msg)
 
-        assert info_of(DataLoader(Unread(20), batch_size=8)).num_samples is None
+        handle, script = begun(DataLoader(Unread(20), batch_size=8))
+        assert handle.info().num_samples is None
+        next(script)
+        handle.ask(6)
+        assert script.sizes(10) == [6] * 10
 
     def test_dataset_that_batches_itself(self):
         info = info_of(DataLoader(numbers(), batch_size=None))
