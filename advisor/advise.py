@@ -42,7 +42,7 @@ from .explain.token_findings import estimates_at
 from .explain.verdict import verdict_at
 from .measured.distribution import num_ranks, scaling_of
 from .measured.energy import samples_per_joule
-from .measured.epoch_end import known_loss, loss_question, tail_of
+from .measured.epoch_end import known_loss, loss_question, tail_of, with_believed_length
 from .measured.flop_rate import flop_rate
 from .measured.laws import fit_memory, fit_time
 from .measured.length_risk import risk_record
@@ -61,7 +61,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
     Args:
         goal: asks another question of the same measurements.
     """
-    measurements = Measurements.of(with_steps_seen(record), goal)
+    measurements = Measurements.of(with_believed_length(with_steps_seen(record)), goal)
     unavailable: dict[str, str] = {}
     time_law = _time_law(measurements, unavailable)
     memory_law = _memory_law(measurements, unavailable)
@@ -85,6 +85,9 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         question = loss_question(measurements.record, at_size, chosen)
     if discovery is not None and _why_no_training(discovery):
         unavailable["training"] = _why_no_training(discovery)
+    if discovery is not None and discovery.why_epoch_unknown:
+        unavailable["epoch"] = discovery.why_epoch_unknown
+        unavailable["epoch_s"] = "its length is not taken at its word"
     if why_unknown(measurements):
         unavailable["memory_creep"] = why_unknown(measurements)
     check = _tail_check(measurements, tail)

@@ -11,7 +11,14 @@ from importlib import metadata
 from typing import Any
 
 from .. import __version__
-from ..probes.distributed.ranks import MPIRUN, SELF_STARTED, SRUN, TORCHRUN, detect_rank
+from ..probes.distributed.ranks import (
+    MPIRUN,
+    SELF_STARTED,
+    SRUN,
+    TORCHRUN,
+    detect_rank,
+    slurm_rank,
+)
 from ..probes.doors.optimizers import optimizer_info
 from ..records import LoaderInfo, NormLayers, OptimizerInfo, Pipeline, SourceLine, Versions
 from .token_count import TokenCount
@@ -153,11 +160,11 @@ def launcher() -> str:
         ("TORCHELASTIC_RUN_ID", TORCHRUN),
         ("OMPI_COMM_WORLD_RANK", MPIRUN),
         ("PMI_RANK", MPIRUN),
-        ("SLURM_PROCID", SRUN),
     ):
         if variable in os.environ:
             return name
-    return SELF_STARTED
+    # A batch script that no srun started has a SLURM_PROCID too.
+    return SELF_STARTED if slurm_rank(os.environ) is None else SRUN
 
 
 def versions() -> Versions:

@@ -217,7 +217,7 @@ class Discovery(Record, frozen=True, kw_only=True):
             of the first process; `norm_values` for example; under `worst_case`, why
             trials could not begin with the longest samples; under `optimizer_steps`, why nobody
             can tell how many there are for a batch; `micro_batches` are those that the script
-            fetched before it stepped then.
+            fetched before it stepped then; under `epoch`, why its length is not believed.
     """
 
     loaders: tuple[LoaderInfo, ...]
@@ -285,6 +285,11 @@ class Discovery(Record, frozen=True, kw_only=True):
     def why_steps_unknown(self) -> str:
         """Why nobody can tell the optimizer steps per batch; empty where they are known."""
         return self.unavailable.get("optimizer_steps", "")
+
+    @property
+    def why_epoch_unknown(self) -> str:
+        """Why the length of the data set is not believed; empty where it is, or there is none."""
+        return self.unavailable.get("epoch", "")
 
 
 class ScriptInfo(Record, frozen=True, kw_only=True):

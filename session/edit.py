@@ -10,13 +10,14 @@ import msgspec
 from ..advisor.advise import advise
 from ..advisor.measured.script import script_of
 from ..advisor.search.cost import end_s
+from ..probes.distributed.ranks import SELF_STARTED
 from ..probes.process.endings import RanksStarting, WorkerGone
 from ..probes.process.worker_listener import TimeOver
 from ..probes.source.named_size import place_of
 from ..probes.source.number_place import place_of_number
 from ..probes.source.placeholder import filled
 from ..probes.source.replaced import replacement_at
-from ..records import BatchSizeSource, EditCheck
+from ..records import BatchSizeSource, EditCheck, Following, RunRecord
 from .recording.record_writer import RecordWriter
 
 if TYPE_CHECKING:
@@ -50,20 +51,23 @@ def check_edit(
     if not advice.change_check or advice.recommended is None or discovery is None:
         return
     source, size = discovery.primary.source, advice.recommended.batch_size
+    own = discovery.native_batch_size
+    written = own, size  # the numbers that stand there, before and after
+    if discovery.shared is not None:
+        source, written = discovery.shared.source, _of_all_ranks(discovery.shared, own, size)
     if source is None or (record.edit is not None and record.edit.size == size):
         return
     budget_s = record.goal.budget_s
     left_s = end_s(budget_s) - writer.search_s
     left_s = left_s if last else min(left_s, CHEAP * budget_s)
-    own = discovery.native_batch_size
-    changes = _in_force(source, own, size, options.arguments)
+    changes = _in_force(source, *written, options.arguments)
     step_s = 0.0 if advice.recommended.step_s is None else advice.recommended.step_s.median
     setup_s = script_of(discovery, record.trials).setup_s
     needed_s = ROOM_FACTOR * (setup_s + LOOP_STEPS * discovery.micro_batches * step_s)
     reason = ""
     if changes is None:
         reason = ROUGHLY
-    elif record.distribution is not None or discovery.num_ranks > 1:
+    elif _cannot_start_all(record):
         reason = SEVERAL_RANKS
     elif needed_s > left_s:
         reason = NO_TIME_LEFT
@@ -84,6 +88,18 @@ def check_edit(
             if again.did:
                 check = msgspec.structs.replace(again, also=other[1])
     writer.change(edit=check)
+
+
+def _cannot_start_all(record: RunRecord) -> bool:
+    """Whether the script trains on ranks that it starts itself: a look follows it no further."""
+    distribution, discovery = record.distribution, record.discovery
+    if distribution is None:
+        return discovery is not None and discovery.num_ranks > 1
+    return distribution.launcher == SELF_STARTED
+
+
+def _of_all_ranks(shared: Following, own: int, size: int) -> tuple[int, int]:
+    return shared.number, shared.number // own * size
 
 
 def _tried(

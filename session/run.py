@@ -327,6 +327,8 @@ class Run:
             error = self._back_to_the_loader(failure)
         except Exception as fault:  # noqa: BLE001  ours; what was measured is kept
             error = self._back_to_the_loader(tool_failed(fault))
+        if not Measurements.of(writer.record).ran:
+            error = error or runs_only_as_written(writer.record, self._options)
         error = error or nothing_fits(writer.record, self._script_traceback, self._store.log_path)
         error = error or runs_only_as_written(writer.record, self._options)
         if error is not None:

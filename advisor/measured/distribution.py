@@ -186,7 +186,7 @@ def epoch_samples(discovery: Discovery, world_size: int) -> tuple[int | None, st
     """
     loader = discovery.primary
     if loader.num_samples is None:
-        return None, "the dataset has no length"
+        return None, discovery.why_epoch_unknown or "the dataset has no length"
     if not loader.num_samples:
         return None, "the dataset is empty"
     if "Distributed" in loader.sampler:

@@ -17,6 +17,7 @@ from ...records import (
     Setup,
     Tail,
 )
+from ...units import format_count
 from ..tails.layouts import layout_of
 from ..tails.pipeline import sampler_of
 from ..tails.sweeps import is_clean, nearest_clean, row_of, sweep, why_none_clean
@@ -24,6 +25,9 @@ from .multiples import ANY, Multiples
 
 CLEAN_REACH = 1.34
 """How many times as large, or as small, a size without a harmful tail may be that is preferred."""
+LONGEST_EPOCHS = {True: (30 * 86400.0, "30 days"), False: (365 * 86400.0, "a year")}
+"""Nobody trains on an epoch of a stream, or of another data set, that takes longer: such a length
+is a bound, given because `len` has to say something. Seconds, and words for them."""
 SCRIPTS_OWN = frozenset(("accumulation.tail",))
 """Cases that depend on how the script's loop divides its loss, which nobody saw."""
 
@@ -62,6 +66,37 @@ def pipeline_of(
         ),
     )
     return _shared(pipeline, discovery)
+
+
+def with_believed_length(record: RunRecord) -> RunRecord:
+    """The record; its epoch is unknown where the samples would take longer than anybody trains."""
+    discovery = record.discovery
+    if discovery is None or discovery.axis != "samples":
+        return record
+    samples = discovery.primary.num_samples
+    longest_s, longest = LONGEST_EPOCHS[discovery.primary.iterable]
+    rates = [
+        trial.samples_per_s.median
+        for trial in record.trials
+        if trial.ran and trial.says_of_size and trial.samples_per_s is not None
+    ]
+    if samples is None or not rates or samples <= max(rates) * longest_s:
+        return record
+    why = (
+        f"the length of {format_count(samples)} samples is not taken at its word: at the "
+        f"fastest speed of this run, one epoch of them takes more than {longest}"
+    )
+    loaders = tuple(
+        msgspec.structs.replace(loader, num_samples=None, dataset_samples=None)
+        if loader.ordinal == discovery.primary_loader
+        else loader
+        for loader in discovery.loaders
+    )
+    unavailable = {**discovery.unavailable, "epoch": why}
+    return msgspec.structs.replace(
+        record,
+        discovery=msgspec.structs.replace(discovery, loaders=loaders, unavailable=unavailable),
+    )
 
 
 def leaves_out(discovery: Discovery) -> bool:
@@ -141,6 +176,7 @@ def unknown_reason(discovery: Discovery, batch_size: int) -> str:
         plan = plan_command(discovery, batch_size)
         unseen = not discovery.traits.sees_data and loader.place is None
         what = "no data set was seen" if unseen else "the dataset has no length"
+        what = discovery.why_epoch_unknown or what
         return f"{what}; if you know its length: {plan}"
     if loader.iterable and loader.num_workers > 1:
         return (

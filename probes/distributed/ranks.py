@@ -41,7 +41,7 @@ def detect_rank(environment: Mapping[str, str], *, several: bool = False) -> Ran
     Args:
         several: a job of one rank is none.
     """
-    for read in (_torchrun, _open_mpi, _pmi, _slurm):
+    for read in (_torchrun, _open_mpi, _pmi, slurm_rank):
         rank = read(environment)
         if rank is None or not 0 <= rank.rank < rank.world_size:
             continue
@@ -95,8 +95,11 @@ def _pmi(environment: Mapping[str, str]) -> Rank | None:
     )
 
 
-def _slurm(environment: Mapping[str, str]) -> Rank | None:
-    # A batch script has SLURM_NTASKS and SLURM_PROCID too, but is no step of several tasks.
+def slurm_rank(environment: Mapping[str, str]) -> Rank | None:
+    """The rank of a task that srun started beside others; else `None`.
+
+    A batch script has SLURM_NTASKS and SLURM_PROCID too, but is no step of several tasks.
+    """
     rank, world = _number(environment, "SLURM_PROCID"), _number(environment, "SLURM_NTASKS")
     if rank is None or world is None or world < 2 or "SLURM_STEP_ID" not in environment:
         return None

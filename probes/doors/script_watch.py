@@ -300,6 +300,14 @@ class ScriptWatch:
         """Whether a loader that trains went on beyond the end of its epoch just now."""
         return any(handle.trains and handle.epochs.just_past for handle in self.handles)
 
+    @property
+    def is_new_size(self) -> bool:
+        """Whether no step was made yet at a size that is asked of a loader that trains."""
+        asked = [
+            each for each in self.handles if each.trains and each.asked not in (None, each.native)
+        ]
+        return bool(asked) and not any(each.epochs.has_stepped(each.asked) for each in asked)
+
     def note_empty(self, handle: LoaderHandle) -> None:
         """A loader gave no batch at all."""
         self.empty = handle.info()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +13,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
 
 from .origins import name_of
+
+MOST_BUFFERS = 8
+"""A list or dict is looked at that has at most so many times as many tensors as the model has
+parameters: buffers are among them."""
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
@@ -47,7 +52,8 @@ def roots_of(trained: Iterable[torch.Tensor]) -> list[nn.Module]:
 
 
 def beside(trained: Collection[torch.Tensor]) -> list[torch.Tensor]:
-    """Parameters and buffers of all other modules, whether a step touches them or not.
+    """Parameters and buffers of all other modules, whether a step touches them or not, and what
+    lists and dicts hold that have one tensor for each parameter.
 
     An average of the weights that is updated once an epoch lives all the time, as a network does
     that only the evaluation asks.
@@ -59,17 +65,49 @@ def beside(trained: Collection[torch.Tensor]) -> list[torch.Tensor]:
     known = {id(tensor) for tensor in trained}
     devices = {tensor.device for tensor in trained}
     found: dict[int, torch.Tensor] = {}
-    for module in filter(_is_module, gc.get_objects()):
-        for tensor in (*module._parameters.values(), *module._buffers.values()):
-            if (
-                tensor is not None
-                and not is_lazy(tensor)
-                and id(tensor) not in known
-                and tensor.layout is torch.strided
-                and tensor.device in devices
-            ):
-                found[id(tensor)] = tensor
+    objects = gc.get_objects()
+    of_modules = (
+        tensor
+        for module in filter(_is_module, objects)
+        for tensor in (*module._parameters.values(), *module._buffers.values())
+    )
+    for tensor in (*of_modules, *_one_for_each(trained, objects)):
+        if (
+            tensor is not None
+            and not is_lazy(tensor)
+            and id(tensor) not in known
+            and tensor.layout is torch.strided
+            and tensor.device in devices
+        ):
+            found[id(tensor)] = tensor
     return list(found.values())
+
+
+def _one_for_each(
+    trained: Iterable[torch.Tensor], objects: Iterable[Any]
+) -> Iterator[torch.Tensor]:
+    """Tensors of lists and dicts that have all shapes of a model's trained parameters: an average
+    of the weights is often kept so, by name or in their order."""
+    wanted = {id(tensor) for tensor in trained}
+    models = [
+        Counter(_shape_of(each) for each in root.parameters() if id(each) in wanted)
+        for root in roots_of(trained)
+    ]
+    models = [shapes for shapes in models if shapes.total() > 1]
+    most = MOST_BUFFERS * max((shapes.total() for shapes in models), default=0)
+    for kept in objects:
+        if type(kept) not in (list, dict, OrderedDict) or not 1 < len(kept) <= most:
+            continue
+        values = list(kept.values()) if isinstance(kept, dict) else kept
+        if not all(issubclass(type(each), torch.Tensor) for each in values):
+            continue
+        shapes = Counter(map(_shape_of, values))
+        if any(model <= shapes for model in models):
+            yield from values
+
+
+def _shape_of(tensor: torch.Tensor) -> torch.Size | None:
+    return None if is_lazy(tensor) or tensor.is_nested else tensor.shape
 
 
 def _is_module(thing: Any) -> bool:

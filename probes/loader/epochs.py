@@ -11,6 +11,8 @@ import contextlib
 import time
 from typing import Any
 
+from torch.utils.data import IterableDataset
+
 _GIVEN = "_batchadvisor_given"
 """Attribute of the script's iterator: batches that it gave in this epoch."""
 _TRAINS = "_batchadvisor_trains"
@@ -34,9 +36,11 @@ class Epochs:
     def __init__(self, *, end: bool) -> None:
         self.end = end
         self._length: int | None = None
+        self._has_looked = False
         self._given = 0
         self._has_ended = False
         self._usual: dict[int | None, int] = {}
+        self._stepped: set[int | None] = set()
         self._num_fewer = 0
         self.start_s: float | None = None
         self._starts = False
@@ -55,15 +59,25 @@ class Epochs:
         self._starts = False
 
     def look(self, loader: Any) -> None:
-        """Takes the length of an epoch, while the loader has the script's own size."""
-        if self._length is None and loader is not None:
+        """Takes the length of an epoch, while the loader has the script's own size.
+
+        That of a stream only once the script asked the loader for it: it may count a file for it,
+        and torch warns of streams that go beyond a length that was asked for.
+        """
+        if self._length is not None or loader is None:
+            return
+        if isinstance(getattr(loader, "dataset", None), IterableDataset):
+            self._length = told_length(loader)
+        elif not self._has_looked:
+            self._has_looked = True
             with contextlib.suppress(Exception):  # of a sampler of the script's own
                 self._length = len(loader)
 
     def go_on_as(self, other: Epochs) -> None:
         """The loader takes the place of another, made for an epoch of its own."""
         self.end, self._length, self.start_s = other.end, other._length, other.start_s
-        self._has_ended, self._usual = other._has_ended, other._usual
+        self._has_ended = other._has_ended
+        self._usual, self._stepped = other._usual, other._stepped
 
     def is_over(self, iterator: Any) -> bool:
         """Whether the script's epoch ends here; then its next one begins."""
@@ -102,12 +116,17 @@ class Epochs:
         One that takes fewer beyond its end counts against it: its epochs end from here on. Once it
         may: a step at the end of an epoch has some batches of the usual ones.
         """
+        self._stepped.add(asked)
         usual = self._usual.get(asked, num_batches)
         if not self.is_past:
             self._usual[asked] = max(usual, num_batches)
             return
         self._num_fewer = self._num_fewer + 1 if num_batches < usual else 0
         self.end = self.end or self._num_fewer > 1
+
+    def has_stepped(self, asked: int | None) -> bool:
+        """Whether a step was made on batches of this size."""
+        return asked in self._stepped
 
     def without_step(self) -> bool:
         """No step is made on batches beyond its end: its epochs end from here on. False where that
@@ -130,6 +149,15 @@ class Epochs:
         """Whether it did so a few batches ago, or had as many as some epochs then: a table of all
         steps of a training ends there."""
         return self.is_past and (self._given - 1) % (self._length or 1) < AT_THE_END
+
+
+def told_length(loader: Any) -> int | None:
+    """The batches of a stream, as the loader told the script that asked; `None` if it did not."""
+    samples = getattr(loader, "_IterableDataset_len_called", None)
+    if samples is None or loader.batch_size is None:
+        return samples
+    batches, rest = divmod(samples, loader.batch_size)
+    return int(batches if loader.drop_last or not rest else batches + 1)
 
 
 def made(iterator: Any) -> None:

@@ -185,25 +185,26 @@ def _declared(dataset: Any, samplers: Sequence[Any]) -> list[int] | None:
 
     Some samples are loaded: a list of other numbers does not grow with them.
     """
+    owners = (*samplers, dataset)
+    lists = [getattr(owner, name, None) for owner in owners for name in LENGTH_ATTRIBUTES]
+    if all(each is None for each in lists):
+        return None  # a stream may count a file to tell how many samples it has
     num = _num(dataset)
-    if not num:
-        return None
-    for owner in (*samplers, dataset):
-        for name in LENGTH_ATTRIBUTES:
-            numbers = _whole(getattr(owner, name, None), num)
-            if numbers is not None and _are_lengths(dataset, numbers):
-                return numbers
+    for each in lists if num else ():
+        numbers = _whole(each, num)
+        if numbers is not None and _are_lengths(dataset, numbers):
+            return numbers
     return None
 
 
 def _num(dataset: Any) -> int | None:
     try:
         return len(dataset)
-    except TypeError:
+    except Exception:  # noqa: BLE001  the script's own code
         return None
 
 
-def _whole(values: Any, num: int) -> list[int] | None:
+def _whole(values: Any, num: int | None) -> list[int] | None:
     if isinstance(values, torch.Tensor) or hasattr(values, "tolist"):
         values = values.tolist()
     if not isinstance(values, (list, tuple)) or len(values) != num:

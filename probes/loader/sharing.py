@@ -96,8 +96,11 @@ def _samples(loader: DataLoader[Any], sampler: Any) -> int | None:
 
 
 def length_of(thing: Any) -> int | None:
-    """Its length; `None` of what has none: streams, and classes of scripts that inherit one."""
+    """Its length; `None` of what has none: streams, and classes of scripts that inherit one.
+
+    Nor has one whose own code cannot tell it yet.
+    """
     try:
         return len(thing)
-    except (TypeError, NotImplementedError, AttributeError):
+    except Exception:  # noqa: BLE001  the script's own code
         return None

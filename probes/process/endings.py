@@ -43,6 +43,11 @@ class WorkerGone(Exception):  # noqa: N818  a normal way for a trial to end
         return raised and self.outcome == "exception"
 
     @property
+    def is_new_size(self) -> bool:
+        """Whether it raised before a step of the size was made: the size may be why."""
+        return isinstance(self.message, Raised) and self.message.is_new_size
+
+    @property
     def is_own_fault(self) -> bool:
         """Whether it was no fault of the script's."""
         return isinstance(self.message, Raised) and self.message.kind == "batchadvisor"

@@ -184,6 +184,7 @@ class Raised(Message, frozen=True, kw_only=True):
         empty: a loader that was to feed the training and gave it no batch.
         just_past_epoch: its loader had just gone on beyond `len(loader)` batches, or as many as
             several epochs have.
+        is_new_size: no step had been made at the size that was asked of that loader.
         is_altered: whether the script had got what it does not get alone: batches, which may be
             cut, or parameters without contents.
         largest_tensor: shape of the largest tensor that the frames of the exception held.
@@ -199,6 +200,7 @@ class Raised(Message, frozen=True, kw_only=True):
     peak_bytes: int | None = None
     empty: LoaderInfo | None = None
     just_past_epoch: bool = False
+    is_new_size: bool = False
     is_altered: bool = False
     largest_tensor: tuple[int, ...] = ()
     aside: str = ""

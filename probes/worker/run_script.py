@@ -305,6 +305,7 @@ def _raised(
         peak_bytes=_peak_bytes(),
         empty=watch.empty,
         just_past_epoch=watch.just_past_epoch,
+        is_new_size=watch.is_new_size,
         is_altered=watch.gave_batches or (large_fake and _has_fake_parameters()),
         largest_tensor=() if refused else largest_tensor(error),
         aside="" if watch.aside is None else watch.aside.called(),

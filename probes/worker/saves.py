@@ -16,12 +16,15 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from typing import IO, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from ..source.replaced import in_pathlib
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class _Saved(NamedTuple):
@@ -42,11 +45,12 @@ def silence_saves(saved: Callable[[Any], None], keeps: Callable[[], bool]) -> No
     files: dict[str, _Saved] = {}
     _silence_torch(files, saved, keeps)
     silence_safetensors(files, saved, keeps)
-    earlier = _Earlier(keeps)
+    earlier = _Earlier(files, keeps)
     _follow_moves(files, saved, earlier)
     _follow_copies(files, saved)
     _follow_removals(files, earlier)
     _follow_sizes(files)
+    _follow_listings(earlier)
 
 
 def _silence_torch(
@@ -169,12 +173,17 @@ def _follow_removals(files: dict[str, _Saved], earlier: _Earlier) -> None:
         @functools.wraps(native)
         def remove(path: Any, **folder: Any) -> None:
             name = _name(path) if not folder else None
-            known = files.pop(name, None) if name is not None else None
-            # An older file of that name was to be overwritten, and was not: it stays.
-            if known is None and name is not None and earlier.has(name):
-                return
-            if known is None or known.is_empty:
+            if name is None:
                 native(path, **folder)
+                return
+            if earlier.is_gone(name):
+                return  # it was told that the file is there, where it asked
+            known = files.pop(name, None)
+            # An older file of that name was to be overwritten, and was not: it stays.
+            if earlier.has(name) if known is None else not known.is_empty:
+                earlier.took(name)
+                return
+            native(path, **folder)
 
         return remove
 
@@ -187,9 +196,9 @@ def _follow_removals(files: dict[str, _Saved], earlier: _Earlier) -> None:
         inside = [] if folder is None else [each for each in files if _is_below(each, folder)]
         known = {name: files.pop(name) for name in inside}
         # A checkpoint's folder of an earlier training stays as a whole.
-        if any(not one.is_empty and os.path.lexists(name) for name, one in known.items()):
-            return
-        if folder is not None and earlier.has_in(folder):
+        stays = any(not one.is_empty and os.path.lexists(name) for name, one in known.items())
+        if folder is not None and (stays or earlier.has_in(folder)):
+            earlier.took(folder)
             return
         native_rmtree(path, *args, **options)
 
@@ -210,6 +219,47 @@ def _follow_sizes(files: dict[str, _Saved]) -> None:
     os.path.getsize = getsize
 
 
+def _follow_listings(earlier: _Earlier) -> None:
+    """A loop that removes until few are left would go on for ever, where what it removes stays."""
+    native_listdir, native_scandir = os.listdir, os.scandir
+
+    @functools.wraps(native_listdir)
+    def listdir(path: Any = None) -> list[Any]:
+        names = native_listdir(path)
+        return [name for name in names if not earlier.hides(path, name)] if earlier.gone else names
+
+    @functools.wraps(native_scandir)
+    def scandir(path: Any = None) -> Any:
+        entries = native_scandir(path)
+        return _Entries(entries, path, earlier) if earlier.gone else entries
+
+    _replace_in_os(lambda _: listdir, "listdir")
+    _replace_in_os(lambda _: scandir, "scandir")
+
+
+class _Entries:
+    """What `os.scandir` gives, without what the script removed."""
+
+    def __init__(self, entries: Any, path: Any, earlier: _Earlier) -> None:
+        self._entries, self._path, self._earlier = entries, path, earlier
+        self.close = entries.close
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        entry = next(self._entries)
+        while self._earlier.hides(self._path, entry.name):
+            entry = next(self._entries)
+        return entry
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 _WEIGHTS = ".safetensors"
 _MOST_FILES = 10_000
 """Files of a folder that are looked at; one with more is not removed."""
@@ -222,12 +272,38 @@ class _Earlier:
 
     Attributes:
         folders: those that the script removed, and that are there.
+        gone: files and folders that it removed, and that are there, as they were then.
     """
 
-    def __init__(self, keeps: Callable[[], bool]) -> None:
+    def __init__(self, files: dict[str, _Saved], keeps: Callable[[], bool]) -> None:
+        self._files = files
         self._keeps = keeps
         self._started_s = time.time()
         self.folders: set[str] = set()
+        self.gone: dict[str, os.stat_result] = {}
+
+    def took(self, name: str) -> None:
+        """The script removed it, and it stays."""
+        with contextlib.suppress(OSError):  # nothing is there, as is usual
+            self.gone[name] = os.lstat(name)
+
+    def is_gone(self, name: str) -> bool:
+        """Whether the script removed a file or folder, and made none of that name since."""
+        if name not in self.gone or any(
+            each == name or _is_below(each, name) for each in self._files
+        ):
+            return False
+        try:
+            return _is_the_same(self.gone[name], os.lstat(name))
+        except OSError:
+            return False
+
+    def hides(self, folder: Any, name: Any) -> bool:
+        """Whether such a one is in this place of a folder."""
+        path = _name("." if folder is None else folder)
+        if path is None:  # a number of an open folder
+            return False
+        return self.is_gone(os.path.join(path, os.fsdecode(name)))  # noqa: PTH118
 
     def has(self, name: str) -> bool:
         """Whether a file is such a checkpoint."""
@@ -235,6 +311,9 @@ class _Earlier:
 
     def has_in(self, folder: str) -> bool:
         """Whether a folder that is removed holds one; it is kept in mind then."""
+        if any(_is_below(each, folder) for each in self.gone):
+            self.folders.add(folder)
+            return True
         if self._keeps():
             return False
         files = (
@@ -260,11 +339,16 @@ class _Earlier:
 
 
 def _replace_in_os(
-    following: Callable[[Callable[..., None]], Callable[..., None]], *names: str
+    following: Callable[[Callable[..., Any]], Callable[..., Any]], *names: str
 ) -> None:
     for name in names:
-        setattr(os, name, following(getattr(os, name)))
-        in_pathlib(name, getattr(os, name))
+        native = getattr(os, name)
+        function = following(native)
+        setattr(os, name, function)
+        in_pathlib(name, function)
+        for able in (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks):
+            if native in able:  # `shutil` looks there before it calls one
+                able.add(function)
 
 
 def _name(path: Any) -> str | None:

@@ -6,6 +6,10 @@ from ...probes.process.endings import WorkerGone
 
 MAX_RESTARTS = 2
 """New processes for a script that ends in the middle of a trial."""
+NEW_SIZE = (
+    "no step of its size was made yet, and it is beyond len(loader) batches: its epochs end from "
+    "here on, to tell which of the two it was"
+)
 
 
 class Restarts:
@@ -38,6 +42,8 @@ class Restarts:
             return "going on with time and memory alone"
         if gone.is_past_epoch and not self.ends_epochs:
             self.ends_epochs = True
+            if gone.is_new_size:
+                return NEW_SIZE
             return "that is beyond len(loader) batches: its epochs end from here on"
         if gone.outcome != "script_ended" or (self.brief and not num_measured):
             return ""

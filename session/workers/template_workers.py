@@ -268,13 +268,14 @@ def runs_only_as_written(record: RunRecord, options: RunOptions) -> BatchAdvisor
     if not refused:
         return None
     remedy = proposal(options.known_script, forced=True)
+    test = record.discovery.leaves_out if record.discovery is not None else ""
+    left_out = test and all(trial.outcome == "no_step" for trial in refused)
+    why = f". Its loop leaves other batches out: {test}" if left_out else ""
     if record.distribution is not None and record.distribution.launcher == SELF_STARTED:
         # Ranks of a script that is started once for each size are not steered.
         remedy = "Take the size from the batch (inputs.shape[0]) where the code has that number."
-    return RunError(
-        f"{_only_its_own(record, options)}; batch {refused[0].batch_size}: {refused[0].detail}.",
-        remedy,
-    )
+    said = f"batch {refused[0].batch_size}: {refused[0].detail}{why}"
+    return RunError(f"{_only_its_own(record, options)}; {said}.", remedy)
 
 
 def only_as_written(
@@ -334,7 +335,8 @@ def _refused(record: RunRecord) -> list[Trial]:
     """The trials of other sizes, where the own one ran and none of these made a step.
 
     The script's code uses its size elsewhere (shapes, a guard), so that a batch of another size
-    does not go through; started with another size it would.
+    does not go through; started with another size it would. Where the own one was not asked for,
+    the loop was found by steps with it; an exception in later ones may have another cause.
     """
     discovery = record.discovery
     if discovery is None or not discovery.traits.steers_loader:
@@ -343,5 +345,8 @@ def _refused(record: RunRecord) -> list[Trial]:
     own = discovery.native_batch_size
     ran = {trial.batch_size for trial in trials if trial.ran}
     others = [trial for trial in trials if trial.batch_size != own]
-    refused = [other for other in others if other.outcome in ("exception", "no_step")]
-    return refused if ran == {own} and len(refused) == len(others) else []
+    only_found = not ran and len(others) == len(trials)
+    outcomes = ("no_step",) if only_found else ("exception", "no_step")
+    refused = [other for other in others if other.outcome in outcomes]
+    stands = only_found or ran == {own}
+    return refused if stands and len(refused) == len(others) else []

@@ -28,12 +28,13 @@ from batchadvisor.cli import cli
 from batchadvisor.records import Goal, NormLayers, Pipeline, RunRecord, TailCheck, TailReport
 from batchadvisor.records.checks import LossCheck
 from batchadvisor.reports.builder.sections.tail import tail_texts
+from batchadvisor.reports.builder.sections.training import training_rows
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from ..on_paper import discovery_of, failure_of, loader_of, numbered, record_of, trial_of
+from ..on_paper import GIB, discovery_of, failure_of, loader_of, numbered, record_of, trial_of
 
 
 def discovery(num_samples, *, drop_last=False, micro_batches=1, **changes):
@@ -157,6 +158,26 @@ class TestUnknown:
         assert f"batchadvisor tails {plan}" in reason
         assert last_batch(script, 8) is None
         assert not has_harmful_tail(script, 8)
+
+    @pytest.mark.parametrize(
+        ("num_samples", "iterable", "told"),
+        [
+            (10**10, True, "30 days"),
+            (10**10, False, ""),
+            (10**11, False, "a year"),
+            (101, True, ""),
+        ],
+    )
+    def test_a_length_that_nobody_could_train_on_is_not_believed(self, num_samples, iterable, told):
+        """At 1,000 samples a second, 10^10 of them take 116 days."""
+        script = discovery(num_samples, iterable=iterable)
+        trials = numbered(trial_of(8, 0.008, peak=GIB), trial_of(16, 0.016, peak=2 * GIB))
+        advice = advise(record_of(trials, discovery=script))
+        rows = dict(training_rows(advice, advice.training))
+        assert ("is not taken at its word" in rows["steps per epoch"]) is bool(told)
+        assert ("is not taken at its word" in advice.unavailable.get("tail", "")) is bool(told)
+        assert told in rows["steps per epoch"]
+        assert rows["epoch time"].startswith("not known") is bool(told)
 
     def test_one_worker_leaves_one_end(self):
         assert last_batch(discovery(100, iterable=True, num_workers=1), 8) == 4

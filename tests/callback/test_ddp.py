@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from batchadvisor.advisor.advise import advise
-from batchadvisor.callback.loop_info import rank_and_world
+from batchadvisor.callback.loop_info import launcher, rank_and_world
+from batchadvisor.probes.distributed.ranks import SELF_STARTED
 from batchadvisor.session.recording.store import read_record
 
 from ..end_to_end.preloaded import LAUNCHER, Forked
@@ -129,3 +130,21 @@ def test_an_exception_on_one_rank_passes(tmp_path):
 )
 def test_ranks_by_the_environment(environment, expected):
     assert rank_and_world(environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"SLURM_PROCID": "0"}, SELF_STARTED),  # a batch script, whose ranks are its own
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, SELF_STARTED),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "3"}, SELF_STARTED),
+        ({"SLURM_PROCID": "2", "SLURM_NTASKS": "3", "SLURM_STEP_ID": "0"}, "srun"),
+        ({"SLURM_PROCID": "0", "TORCHELASTIC_RUN_ID": "1"}, "torchrun"),
+    ],
+)
+def test_who_started_the_ranks(environment, expected, monkeypatch):
+    for name in ("TORCHELASTIC_RUN_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert launcher() == expected

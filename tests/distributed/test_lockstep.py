@@ -65,6 +65,12 @@ class TestTwoRanks:
         measured = [point.world_size for point in scaling.points if point.confidence == "measured"]
         assert measured == [2]
 
+    def test_the_change_was_tried_on_both_ranks(self, two):
+        """Each compiles the script with the other number: a rank alone would wait for the other."""
+        assert two.advice.recommended.batch_size == 128
+        said = "checked: started so, the script trains on batches of 128"
+        assert two.advice.change_check == said
+
 
 def test_three_ranks_that_torchrun_started(tmp_path):
     words = ("run", *QUICK, *LARGEST, "16", TRAIN)

@@ -302,7 +302,9 @@ def _marked(mark, sessions):
     wanted = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            state, _, _, session = (
+                (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:4]
+            )
             if state == "Z":  # it is over, and nobody has asked for its exit code yet
                 continue
             marked = wanted in (folder / "environ").read_bytes().split(b"\0")

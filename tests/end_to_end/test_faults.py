@@ -239,6 +239,19 @@ class TestLoopsThatResist:
         assert done.advice.change == "nothing to change"
         assert any("batch 8 did not run" in finding.message for finding in done.advice.findings)
 
+    def test_a_guard_on_a_named_size(self, tmp_path):
+        """Of sizes without the script's own none makes a step; they go in where it is written."""
+        text = (SCRIPTS / "size_guard.py").read_text()
+        named = text.replace("batch_size=16", "batch_size=BATCH_SIZE")
+        named = named.replace("!= 16", "!= BATCH_SIZE")
+        named = named.replace("def main", "BATCH_SIZE = 16\n\n\ndef main")
+        (tmp_path / "named_guard.py").write_text(named)
+        options = ("--json", "-o", "out", "--no-profile", "--goal", "memory", "--sizes", "8,32")
+        done = run_preloaded("run", *options, "named_guard.py", folder=tmp_path)
+        assert done.code == 0, done
+        assert "only at its own batch size 16" in done.stderr
+        assert {each.batch_size: each.outcome for each in done.searched} == {8: "ok", 32: "ok"}
+
     def test_a_loop_that_swallows_exceptions(self, tmp_path):
         """It can swallow neither the end of a trial nor the end of the run."""
         done = resisting("swallows", "8,48", tmp_path)

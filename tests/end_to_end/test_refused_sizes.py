@@ -2,7 +2,7 @@
 
 import pytest
 
-from .driver import SCRIPTS, run_well
+from .driver import SCRIPTS, run_preloaded, run_well
 
 pytestmark = pytest.mark.slow
 
@@ -58,6 +58,34 @@ def test_a_loop_that_counts_against_the_length_of_its_loader(tmp_path):
     assert {trial.micro_batches for trial in trials if trial.purpose == "search"} == {4}
     assert "ZeroDivisionError" in done.log
     assert not [finding for finding in done.advice.findings if finding.rule.startswith("trial.")]
+
+
+FIXED = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+model, wanted = torch.nn.Linear(4, 1), torch.zeros(8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+loader = DataLoader(TensorDataset(torch.randn(24, 4)), batch_size=8)
+for _ in range(10**6):
+    for (x,) in loader:
+        optimizer.zero_grad()
+        (model(x)[:, 0] - wanted).square().mean().backward()
+        optimizer.step()
+"""
+
+
+def test_an_end_of_an_epoch_is_not_blamed_where_the_size_may_be_why(tmp_path):
+    """Nearly every batch of a short loader is a little beyond an epoch's end."""
+    (tmp_path / "fixed.py").write_text(FIXED)
+    options = [option for option in OPTIONS if option != "-q"]
+    done = run_preloaded("run", *options, "--sizes", "8,12", "fixed.py", folder=tmp_path)
+    assert {trial.batch_size: trial.outcome for trial in done.searched} == {
+        8: "ok",
+        12: "exception",
+    }
+    assert "to tell which of the two it was" in done.stderr
+    assert "that is beyond" not in done.stderr
 
 
 def test_samplers_that_count(tmp_path):

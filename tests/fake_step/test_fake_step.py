@@ -140,6 +140,25 @@ def test_modules_that_a_step_does_not_touch_live_beside_it():
     assert peaks[2] - peaks[0] == weight  # once
 
 
+@pytest.mark.parametrize(
+    "kept",
+    [
+        lambda net: {name: each.clone() for name, each in net.state_dict().items()},
+        lambda net: [each.detach().clone() for each in net.parameters()],
+    ],
+    ids=["by name", "in their order"],
+)
+def test_an_average_in_a_dict_or_a_list_lives_beside_a_step(kept):
+    """Without a module; a batch has other shapes."""
+    net = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))
+    average, batch = kept(net), [torch.ones(4, 8), torch.ones(4)]
+    chosen = torch.optim.SGD(net.parameters(), lr=0.1)
+    found = {id(tensor) for tensor in beside(trained(chosen))}
+    tensors = average.values() if isinstance(average, dict) else average
+    assert set(map(id, tensors)) <= found
+    assert found.isdisjoint(map(id, (*net.parameters(), *batch)))
+
+
 def test_parameters_keep_their_values():
     model, chosen, step, batch = made("resnet", "adamw", False)
     step(batch(4))

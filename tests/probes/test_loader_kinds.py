@@ -157,6 +157,18 @@ class TestInfo:
         info = info_of(DataLoader(Stream(20, promised), batch_size=8))
         assert (info.num_samples, info.iterable) == (num, True)
 
+    def test_a_length_that_raises_stops_nothing(self):
+        class Unread(Stream):
+            def __len__(self):
+                msg = "the index is not read yet"
+                raise OSError(msg)
+
+        handle, script = begun(DataLoader(Unread(20), batch_size=8))
+        assert handle.info().num_samples is None
+        next(script)
+        handle.ask(6)
+        assert script.sizes(10) == [6] * 10
+
     def test_dataset_that_batches_itself(self):
         info = info_of(DataLoader(numbers(), batch_size=None))
         assert (info.steered, info.batch_size) == ("no: the dataset batches itself", None)
@@ -201,6 +213,19 @@ class TestEpochs:
             assert not epochs.is_over(iterator)
             epochs.gave(iterator)
         assert not epochs.is_past
+
+    def test_of_a_stream_it_is_what_the_script_was_told(self):
+        """Asking may count a file, and torch warns of a stream that goes beyond what it told."""
+        loader = DataLoader(Stream(20, promised=20), batch_size=8)
+        epochs, iterator = Epochs(end=True), SimpleNamespace()
+        for _ in range(3):
+            epochs.look(loader)
+            epochs.gave(iterator)
+        assert loader._IterableDataset_len_called is None
+        assert not epochs.is_over(iterator)
+        assert len(loader) == 3
+        epochs.look(loader)
+        assert epochs.is_over(iterator)
 
 
 class TestTrainingFetch:

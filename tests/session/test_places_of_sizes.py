@@ -91,6 +91,24 @@ def test_one_is_enough_where_no_other_will_be_tried():
     assert not leaves(refused(80, outcome="out_of_memory"), is_last=True)
 
 
+def only_these(*sizes, outcome="no_step", **changes):
+    """The loop was found, and these sizes were asked for without the own one."""
+    trials = (failure_of(size, outcome) for size in sizes)
+    return record_of(numbered(*trials), discovery=discovery_of(native=20, **changes))
+
+
+def test_sizes_without_the_own_one():
+    """The loop was found by steps of its own size: batches that make none are of the others."""
+    test = "train.py:14 (x.size(0) != batch_size)"
+    record = only_these(8, 16, leaves_out=test)
+    assert leaves(record, is_last=True)
+    what = runs_only_as_written(record, OPTIONS).what
+    assert "only at its own batch size 20" in what
+    assert what.endswith(f"leaves other batches out: {test}.")
+    assert not leaves(only_these(8, 16, outcome="exception"), is_last=True)
+    assert not leaves(only_these(20, 16), is_last=True), "nor does the own one"
+
+
 def test_what_the_user_insists_on_stays():
     assert not leaves(refused(80, 40), replace(OPTIONS, loader=0))
     assert not leaves(refused(80, 40), replace(OPTIONS, door="template"))

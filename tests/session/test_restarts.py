@@ -14,9 +14,10 @@ from batchadvisor.session.workers.worker_pool import WorkerPool, safe_cap
 from ..on_paper import discovery_of, failure_of, numbered, record_of, trial_of
 
 
-def raised(*, past):
+def raised(*, past, new=False):
     words = {"kind": "ZeroDivisionError", "text": "", "traceback": "", "out_of_memory": False}
-    return WorkerGone("exception", "ZeroDivisionError", Raised(**words, just_past_epoch=past))
+    last = Raised(**words, just_past_epoch=past, is_new_size=new)
+    return WorkerGone("exception", "ZeroDivisionError", last)
 
 
 def test_once_beyond_the_end_of_an_epoch():
@@ -27,6 +28,13 @@ def test_once_beyond_the_end_of_an_epoch():
     assert restarts.ends_epochs
     assert not restarts.brief
     assert not restarts.why_again(raised(past=True), 1)  # it was no epoch's end
+
+
+def test_a_size_that_has_made_no_step_may_be_why():
+    restarts = Restarts()
+    assert "to tell which of the two" in restarts.why_again(raised(past=True, new=True), 1)
+    assert restarts.ends_epochs
+    assert not restarts.why_again(raised(past=True, new=True), 1)
 
 
 def test_a_script_that_ends_by_itself():

@@ -13,7 +13,7 @@ def training_rows(advice: Advice, training: Training) -> list[tuple[str, str]]:
     """Label and text of what changes."""
     rows = [
         ("effective batch", _effective(training)),
-        ("steps per epoch", _steps(training)),
+        ("steps per epoch", _steps(advice, training)),
         ("epoch time", _epoch(advice)),
         ("accumulation", _accumulation(training)),
         *(("learning rate", rate) for rate in _learning_rates(training)),
@@ -32,12 +32,13 @@ def _effective(training: Training) -> str:
     return f"{before} → {after} {axis} per {per}{rest}"
 
 
-def _steps(training: Training) -> str:
+def _steps(advice: Advice, training: Training) -> str:
     before, after = training.steps_before, training.steps_after
     if before is None or after is None:
         if training.axis != "samples":
             return "not known: the lengths of the samples decide how many batches there are"
-        return "not known: nothing says how long an epoch is"
+        why = why_unknown(advice, "epoch", "nothing says how long an epoch is")
+        return f"not known: {why}"
     told = f"{'at most ' if training.steps_at_most else ''}{format_count(before)}"
     return f"{told}, unchanged" if before == after else f"{told} → {format_count(after)}"
 

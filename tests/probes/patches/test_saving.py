@@ -1,6 +1,7 @@
 """Checkpoints under the hooks: a script that is measured leaves none behind."""
 
 import os
+import shutil
 import sys
 from types import ModuleType
 
@@ -230,3 +231,54 @@ class TestOfAnEarlierTraining:
     def test_what_is_removed_before_the_loop_is_removed(self, run, tmp_path):
         run(f"import shutil\nos.remove('old.pt'); shutil.rmtree('final'){SAVED}")
         assert self.left(tmp_path) == ["notes.txt"]
+
+    @pytest.mark.parametrize(
+        "listed",
+        [
+            "os.listdir('final')",
+            "__import__('glob').glob('final/*')",
+            "list(__import__('pathlib').Path('final').glob('*'))",
+            "[entry.name for entry in os.scandir('final')]",
+        ],
+    )
+    @pytest.mark.parametrize(
+        "saved", ["", "torch.save(model, 'final/1.pt')\n"], ids=["removed", "again"]
+    )
+    def test_a_loop_that_removes_until_few_are_left(self, run, tmp_path, listed, saved):
+        """It ends, as it does alone, though each of them stays."""
+        for name in ("final/1.pt", "final/2.pt"):
+            shutil.copy2(tmp_path / "old.pt", tmp_path / name)
+        code = (
+            f"door.in_control = True\n{saved}removed = []\n"
+            f"while len({listed}) > 2:\n"
+            f"    removed.append(min(os.path.basename(one) for one in {listed}))\n"
+            "    os.remove(os.path.join('final', removed[-1]))\n"
+            "listener.tell(removed)"
+        )
+        assert run(code) == ["1.pt", "2.pt"]
+        assert len(list((tmp_path / "final").iterdir())) == 4
+
+    def test_what_os_says_of_its_functions_stays_true(self, run):
+        """`shutil` asks which of them follow no links, and `shutil.copystat` does nothing then."""
+        code = (
+            "names = ('stat', 'chmod', 'scandir', 'listdir', 'remove', 'unlink', 'rename')\n"
+            "sets = (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks)\n"
+            "listener.tell([[getattr(os, name) in each for name in names] for each in sets])"
+        )
+        names = ("stat", "chmod", "scandir", "listdir", "remove", "unlink", "rename")
+        sets = (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks)
+        assert run(code) == [[getattr(os, name) in each for name in names] for each in sets]
+
+    def test_one_that_was_removed_is_not_there(self, run, tmp_path):
+        """Until the script makes another of that name; `exists` says that it is, and it goes again."""
+        code = (
+            "door.in_control = True\nos.remove('old.pt')\n"
+            "if os.path.exists('old.pt'): os.remove('old.pt')\n"
+            "told = [os.listdir()]\n"
+            "with open('old.pt', 'w') as file: file.write('new')\n"
+            "told.append(os.listdir()); os.remove('old.pt'); listener.tell(told)"
+        )
+        without, again = run(code)
+        assert sorted(without) == ["final", "notes.txt"]
+        assert sorted(again) == ["final", "notes.txt", "old.pt"]
+        assert self.left(tmp_path) == ["final/model.pt", "final/notes.txt", "notes.txt"]
