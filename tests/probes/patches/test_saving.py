@@ -270,7 +270,7 @@ class TestOfAnEarlierTraining:
         assert run(code) == [[getattr(os, name) in each for name in names] for each in sets]
 
     def test_one_that_was_removed_is_not_there(self, run, tmp_path):
-        """Until the script makes another of that name; `exists` says that it is, and it goes again."""
+        """Until the script makes another of that name. What `exists` finds goes once more."""
         code = (
             "door.in_control = True\nos.remove('old.pt')\n"
             "if os.path.exists('old.pt'): os.remove('old.pt')\n"
