@@ -352,9 +352,11 @@ def _told_from_own(measurements: Measurements) -> TrialRequest | None:
 
     A size that is not surely faster is not recommended, so this is worth more than a still larger
     one. The first steps up come before it: a large gain takes fewer rounds than a small one.
+    Threads that spin have two states, and further rounds of two sizes may meet only one of them.
     """
     own, sizes = measurements.own_size, measurements.searched
-    if own not in sizes or not only_beside_others(measurements):
+    sleep = bool(measurements.record.variables)  # the threads do while they wait
+    if own not in sizes or not (sleep and only_beside_others(measurements)):
         return None
     best = best_size(sizes)
     known = measurements.searched_speeds.compare(best, own, SURE)

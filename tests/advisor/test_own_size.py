@@ -126,11 +126,13 @@ class TestContention:
             for pair, rows in (((8, 32), noisy), ((32, 128), noisier))
         ]
         windows = [timed(size, s, CONTENDED) for size, s in ((8, 0.03), (32, 0.08), (128, 0.2))]
-        run = record(windows[0], windows[1], turns[0], windows[2], turns[1])
-        measurements = Measurements.of(run)
-        request = next_size(measurements, Budget(measurements))
-        assert request.turns is not None
-        assert request.turns.sizes == (8, 128)
+        trials = windows[0], windows[1], turns[0], windows[2], turns[1]
+        asked = []
+        for variables in ({"OMP_WAIT_POLICY": "PASSIVE"}, None):
+            measurements = Measurements.of(record(*trials, variables=variables))
+            request = next_size(measurements, Budget(measurements))
+            asked.append(request.turns and request.turns.sizes)
+        assert asked == [(8, 128), None], "not where threads may spin"
 
     def test_enough_clean_rounds_decide(self):
         both = in_turn(0.0, 0.0, rounds=4), in_turn(0.7, 0.1, rounds=8)
