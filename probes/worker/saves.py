@@ -23,8 +23,7 @@ import torch
 
 from ..source.replaced import in_pathlib
 
-_stat = os.stat
-"""Of what lies there, whatever the script is told."""
+_stat = os.stat  # of what lies there, whatever the script is told
 
 
 class _Saved(NamedTuple):
