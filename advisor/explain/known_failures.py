@@ -85,6 +85,9 @@ _NO_GPU = (
     "no cuda-capable device is detected",
     "torch.cuda.is_available() is false",
     "no hip gpus are available",
+    # lightning/pytorch/trainer/connectors/accelerator_connector.py
+    "no supported gpu backend found",
+    "cudaaccelerator can not run on your system",
 )
 _NO_NETWORK = (
     "name resolution",

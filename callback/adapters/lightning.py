@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ...probes.loader.sharing import length_of
-from ...records import Pipeline
+from ...records import LoaderInfo, Pipeline
 from ..loop_info import Facts, loader_info, version_of
 from .base import Adapter
 from .watched_loaders import BatchReader
@@ -60,7 +62,7 @@ class LightningCallback(Adapter, Callback):
             rank=int(trainer.global_rank),
             world_size=int(trainer.world_size),
             micro_batches=int(trainer.accumulate_grad_batches),
-            loader=loader_info(loader),
+            loader=_cut_short(loader_info(loader), trainer.num_training_batches),
         )
         facts.device = str(pl_module.device)
         facts.add_model(pl_module)
@@ -130,6 +132,14 @@ class LightningCallback(Adapter, Callback):
 
         loop._on_before_fetch, loop._on_after_fetch = fetching, fetched
         self._undo.append(restore)
+
+
+def _cut_short(loader: LoaderInfo | None, num_batches: float) -> LoaderInfo | None:
+    """A loader of which an epoch takes no more than that: `limit_train_batches`."""
+    if loader is None or loader.num_samples is None or loader.batch_size is None:
+        return loader
+    num_samples = min(loader.num_samples, num_batches * loader.batch_size)
+    return msgspec.structs.replace(loader, num_samples=int(num_samples))
 
 
 def _loader(trainer: Any) -> Any:

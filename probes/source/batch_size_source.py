@@ -50,10 +50,15 @@ def find_batch_size_source(
         callers: the lines from which that one was reached, the nearest first; without them the
             calls in its file are looked through.
         settings: the settings files that the script has opened, see outside.py.
-        files: further files of the user's code, where a setting may have its default.
+        files: further files of the user's code, where a setting may have its default, or where a
+            function that takes the size may be called.
     """
     outside = Outside(arguments, tuple(settings))
-    finder = None if place is None else finder_at(place, batch_size, arguments, tuple(callers))
+    finder = (
+        None
+        if place is None
+        else finder_at(place, batch_size, arguments, tuple(callers), tuple(files))
+    )
     if finder is None:
         return source_outside(outside, TRAINER_NAMES, batch_size, place, None)
     source = finder.find()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import NamedTuple
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -74,10 +75,22 @@ class Around(NamedTuple):
 def around(tree: ast.Module, line: int) -> Around | None:
     """The innermost function whose body a line belongs to."""
     innermost: Around | None = None
-    for owner in ast.walk(tree):  # outer ones come first
-        for node in ast.iter_child_nodes(owner):
-            if not isinstance(node, Function):
-                continue
-            if node.body[0].lineno <= line <= (node.end_lineno or node.lineno):
-                innermost = Around(node, owner.name if isinstance(owner, ast.ClassDef) else "")
+    for each in _functions(tree):
+        node = each.function
+        if node.body[0].lineno <= line <= (node.end_lineno or node.lineno):
+            innermost = each
     return innermost
+
+
+def function_of(tree: ast.Module, parameter: ast.arg) -> Around | None:
+    """The function that a parameter belongs to."""
+    of_it = (each for each in _functions(tree) if parameter in ast.walk(each.function.args))
+    return next(of_it, None)
+
+
+def _functions(tree: ast.Module) -> Iterator[Around]:
+    """Every function of the text; those around others come first."""
+    for owner in ast.walk(tree):
+        for node in ast.iter_child_nodes(owner):
+            if isinstance(node, Function):
+                yield Around(node, owner.name if isinstance(owner, ast.ClassDef) else "")

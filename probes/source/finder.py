@@ -8,10 +8,10 @@ be followed is named by the call alone.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ...records import BatchSizeSource, SourceLine
-from .callers import Around, around
+from .callers import Around, around, function_of
 from .outside import TRAINER_NAMES, Chain
 from .script_options import declared_options, typed_option
 from .script_text import (
@@ -32,10 +32,13 @@ def finder_at(
     batch_size: int | None,
     arguments: tuple[str, ...],
     callers: tuple[SourceLine, ...],
+    files: tuple[str, ...] = (),
 ) -> Finder | None:
     """Makes a finder that looks from a line on; `None` where its file cannot be read."""
     script = ScriptText.of(place)
-    return None if script is None else Finder(script, place, batch_size, arguments, callers)
+    if script is None:
+        return None
+    return Finder(script, place, batch_size, arguments, callers, files=files)
 
 
 class Finder:
@@ -45,7 +48,7 @@ class Finder:
         script: the text of that file.
         place: the line.
         batch_size: the number.
-        arguments, callers: as `find_batch_size_source` takes them.
+        arguments, callers, files: as `find_batch_size_source` takes them.
         setting: what the number is called.
     """
 
@@ -58,8 +61,10 @@ class Finder:
         callers: tuple[SourceLine, ...] = (),
         *,
         setting: str = "batch_size",
+        files: tuple[str, ...] = (),
     ) -> None:
         self._setting = setting
+        self._files = files
         self._script = script
         self._tree = script.tree
         self._place = place
@@ -70,6 +75,8 @@ class Finder:
         self.chains: list[Chain] = []
         """How the size is read from what the script was given, on the way of what was found."""
         self._followed: set[str] = set()
+        self._uncalled: set[str] = set()
+        """Parameters of functions that no text calls: a framework may do it, with a setting."""
 
     def find(self) -> BatchSizeSource | None:
         call = self._call()
@@ -105,7 +112,7 @@ class Finder:
             name = chain[-1]
             source = self._by_name(name) or self._in_other_files(name) or self._typed(name)
             source = source or caller
-            is_constant = isinstance(argument, ast.Name) and source is not None
+            is_constant = isinstance(argument, ast.Name) and name not in self._uncalled
             if not (is_constant and source and source.template and source.option is None):
                 self.chains.append(chain)
             if source is not None:
@@ -124,8 +131,14 @@ class Finder:
         inside = around(self._tree, self._place.line)
         if inside is None or not inside.takes(name):
             return None
+        return self._given_by(self._calls_of(inside, name), inside, name)
+
+    def _given_by(
+        self, calls: Iterable[tuple[Finder, ast.Call]], inside: Around, name: str
+    ) -> BatchSizeSource | None:
+        """What calls of a function give to its parameter `name`."""
         unclear = None
-        for finder, call in self._calls_of(inside, name):
+        for finder, call in calls:
             given = inside.given(call, name)
             if given is None:
                 source = finder._unpacked() or finder._passed_on()
@@ -135,6 +148,50 @@ class Finder:
                 return source
             unclear = unclear or source
         return unclear
+
+    def _default(self, number: ast.expr, parameter: ast.arg) -> BatchSizeSource:
+        """The default of a parameter, or what calls of its function give in its place."""
+        name, default = parameter.arg, self._numbered(number, parameter)
+        inside = function_of(self._tree, parameter)
+        if inside is None or self._depth >= MOST_CALLERS:
+            return default
+        calls = [
+            (finder, call, inside.given(call, name))
+            for finder, call in self._all_calls_of(inside, name)
+        ]
+        if not calls:
+            self._uncalled.add(name)
+        if any(given is None for _, _, given in calls):
+            return default  # a call leaves it to that
+        fitting = [
+            (finder, call)
+            for finder, call, given in calls
+            if given is not None
+            and (self._is_size(given[0]) or not isinstance(given[0], ast.Constant))
+        ]
+        return self._given_by(fitting, inside, name) or default
+
+    def _all_calls_of(self, inside: Around, name: str) -> Iterator[tuple[Finder, ast.Call]]:
+        """The calls of a function by its name, in all of the user's files.
+
+        Other objects have methods of that name, as `model.train(True)`: such a call counts where it
+        makes a class or names the parameter `name`.
+        """
+        names = inside.names - {"__init__"}
+        known = (self._place.file, *(caller.file for caller in self._callers), *self._files)
+        for file in dict.fromkeys(known):
+            script = ScriptText.of(SourceLine(file=file, line=1), mentions=names)
+            for call in () if script is None else ast.walk(script.tree):
+                if not isinstance(call, ast.Call) or target_name(call.func) not in names:
+                    continue
+                named = any(keyword.arg == name for keyword in call.keywords)
+                makes = inside.function.name == "__init__"
+                if makes or named or isinstance(call.func, ast.Name):
+                    assert script is not None
+                    place = SourceLine(file=file, line=call.lineno)
+                    finder = Finder(script, place, self._size, self._arguments, files=self._files)
+                    finder._depth, finder.chains = self._depth + 1, self.chains
+                    yield finder, call
 
     def _calls_of(self, inside: Around, name: str) -> Iterator[tuple[Finder, ast.Call]]:
         """Calls of a function, each with what looks on from there."""
@@ -154,7 +211,7 @@ class Finder:
 
     def _other(self, place: SourceLine, callers: tuple[SourceLine, ...] = ()) -> Finder | None:
         """Makes a finder that looks on from another place."""
-        finder = finder_at(place, self._size, self._arguments, callers)
+        finder = finder_at(place, self._size, self._arguments, callers, self._files)
         if finder is not None:
             finder.chains = self.chains
         return finder
@@ -266,6 +323,8 @@ class Finder:
         )
         for node, holder in bindings:
             if self._is_size(node):
+                if isinstance(holder, ast.arg):
+                    return self._default(node, holder)
                 return self._numbered(node, holder)
             if isinstance(node, ast.Call):  # a batch sampler that is made before the loader
                 source = self._in_call(node)

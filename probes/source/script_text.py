@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from ...records import SourceLine
@@ -21,10 +21,16 @@ class ScriptText(NamedTuple):
     tree: ast.Module
 
     @classmethod
-    def of(cls, place: SourceLine) -> ScriptText | None:
-        """The file that a place names, `None` where it cannot be read or is no Python."""
+    def of(cls, place: SourceLine, *, mentions: Collection[str] = ()) -> ScriptText | None:
+        """The file that a place names, `None` where it cannot be read or is no Python.
+
+        Args:
+            mentions: words of which it has to have one, else it is not parsed either.
+        """
         try:
             text = source_text(place)
+            if mentions and not any(word in text for word in mentions):
+                return None
             return cls(text, ast.parse(text))
         except (OSError, SyntaxError, ValueError):
             return None

@@ -26,6 +26,8 @@ from ..source.replaced import in_pathlib
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_stat = os.stat  # of what lies there, whatever the script is told
+
 
 class _Saved(NamedTuple):
     """A file that was to be written: its content where it was kept, and whether it is empty now."""
@@ -49,7 +51,7 @@ def silence_saves(saved: Callable[[Any], None], keeps: Callable[[], bool]) -> No
     _follow_moves(files, saved, earlier)
     _follow_copies(files, saved)
     _follow_removals(files, earlier)
-    _follow_sizes(files)
+    _follow_status(files)
     _follow_listings(earlier)
 
 
@@ -205,18 +207,45 @@ def _follow_removals(files: dict[str, _Saved], earlier: _Earlier) -> None:
     shutil.rmtree = rmtree  # type: ignore[assignment]
 
 
-def _follow_sizes(files: dict[str, _Saved]) -> None:
-    """Scripts print how large a model is: they save it, ask for the size, and remove it."""
-    native = os.path.getsize
+def _follow_status(files: dict[str, _Saved]) -> None:
+    """Answers for size and mode: scripts print how large a model is, or let others read it."""
+    native_chmod = os.chmod
+    empty = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process
 
-    @functools.wraps(native)
-    def getsize(filename: Any) -> int:
-        known = files.get(_name(filename) or "")
-        if known is None or known.content is None:
-            return native(filename)
-        return os.fstat(known.content.fileno()).st_size
+    @functools.wraps(_stat)
+    def status(path: Any, *args: Any, **options: Any) -> os.stat_result:
+        known = files.get(_name(path) or "") if files else None
+        if known is None or _asks_whether_it_is_there():
+            return _stat(path, *args, **options)
+        if known.content is not None:
+            return os.fstat(known.content.fileno())
+        try:
+            return _stat(path, *args, **options)
+        except FileNotFoundError:
+            return os.fstat(empty.fileno())
 
-    os.path.getsize = getsize
+    @functools.wraps(native_chmod)
+    def chmod(path: Any, *args: Any, **options: Any) -> None:
+        if _name(path) not in files or os.path.lexists(path):
+            native_chmod(path, *args, **options)
+
+    _replace_in_os(lambda _: status, "stat")
+    _replace_in_os(lambda _: chmod, "chmod")
+
+
+def _asks_whether_it_is_there() -> bool:
+    """Whether `os.path.exists`, `Path.is_file` and the like wait for a status.
+
+    A script may open what is said to be there, and cannot open what was not written.
+    """
+    frame = sys._getframe(2)
+    for _ in range(2):  # those of pathlib ask through its own `stat`
+        if frame.f_code.co_name in ("exists", "isfile", "is_file"):
+            return True
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return False
 
 
 def _follow_listings(earlier: _Earlier) -> None:
@@ -329,7 +358,7 @@ class _Earlier:
 
     def _is_one(self, name: str) -> bool:
         try:
-            status = os.stat(name)  # noqa: PTH116
+            status = _stat(name)
             if not stat.S_ISREG(status.st_mode) or status.st_mtime >= self._started_s:
                 return False
             with open(name, "rb") as file:  # noqa: PTH123
@@ -425,7 +454,7 @@ class Overwritten:
 
     def _hold(self, path: str) -> None:
         known = self._held.pop(path, None)
-        status = os.stat(path)  # noqa: PTH116
+        status = _stat(path)
         if known is not None and _is_the_same(known.status, status):
             self._held[path] = known
         elif stat.S_ISREG(status.st_mode):

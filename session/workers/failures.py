@@ -372,8 +372,8 @@ def _ended(message: Ended, options: RunOptions, log: Path) -> BatchAdvisorError:
             proposal(options.known_script, forced=True),
         )
     return RunError(
-        f"{script} ended after {message.num_steps} optimizer steps, before two training cycles "
-        "could be seen.",
+        f"{script} ended after {plural(message.num_steps, 'optimizer step')}, before two training "
+        "cycles could be seen.",
         "Let it train longer: more epochs, or a larger step limit.",
     )
 

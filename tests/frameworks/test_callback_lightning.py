@@ -123,6 +123,14 @@ class TestFit:
         )
 
 
+def test_an_epoch_that_is_cut_short_has_no_short_batch(tmp_path):
+    """The 4 samples at the end of the data set are never reached."""
+    callback = adapter(tmp_path, profile=False, quiet=True)
+    fit(tmp_path, callback, limit_train_batches=5)
+    assert callback.record.discovery.primary.num_samples == 5 * BATCH
+    assert callback.record.observed.num_samples == 5 * BATCH * EPOCHS
+
+
 def test_validation_belongs_to_no_step(tmp_path):
     callback = adapter(tmp_path, profile=False, quiet=True)
     net, trainer = fit(tmp_path, callback, validate=True, val_check_interval=5)

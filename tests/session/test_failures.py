@@ -128,6 +128,7 @@ def test_a_script_that_trains_on_batches_that_it_holds():
 @pytest.mark.parametrize(("num_steps", "num_fetches"), [(2, 2), (2, 1), (99, 99)])
 def test_a_script_that_ends_early(num_steps, num_fetches):
     assert "Let it train longer" in said(ended(num_steps=num_steps, num_fetches=num_fetches))
+    assert "ended after 1 optimizer step, before" in said(ended(num_steps=1, num_fetches=1))
 
 
 @pytest.mark.parametrize(
@@ -203,6 +204,7 @@ def test_a_size_that_a_library_has_by_default_is_to_be_written():
         ("FileNotFoundError", "[Errno 2] No such file or directory: 'x/y'", "counts from the work"),
         ("FileNotFoundError", "[Errno 2] No such file or directory: '/x'", "another path. Its out"),
         ("AssertionError", "Torch not compiled with CUDA enabled", "torch sees none here"),
+        ("MisconfigurationException", "No supported gpu backend found!", "torch sees none here"),
         ("OSError", "We couldn't connect to 'https://huggingface.co' to load", "needs the network"),
         ("URLError", "<urlopen error [Errno -3] Temporary failure in name", "needs the network"),
         ("FileExistsError", "[Errno 17] File exists: 'logs/a'", "Move logs/a away"),

@@ -161,6 +161,28 @@ class TestAfterSave:
         )
         assert 0.9 < run(code) < 1.1
 
+    @pytest.mark.parametrize("asks", ["os.stat({}).st_mode", "pathlib.Path({}).stat().st_mode"])
+    def test_others_may_read_what_was_moved_into_place(self, run, tmp_path, asks):
+        """As Ignite saves; while the loop is measured, nothing is kept to ask."""
+        code = (
+            "import pathlib\n"
+            "for batch in DataLoader(data, batch_size=8):\n"
+            "    step(batch)\n"
+            "    file = open('new.tmp', 'wb'); torch.save(model, file); file.close()\n"
+            "    os.replace('new.tmp', 'a.pt')\n"
+            f"    os.chmod('a.pt', {asks.format(repr('a.pt'))} | 0o44)\n"
+            "    pathlib.Path('a.pt').chmod(0o644)\n"
+            "    if door.in_control:\n"
+            "        there = os.path.exists('a.pt') or pathlib.Path('a.pt').is_file()\n"
+            "        listener.tell([there, os.path.getsize('a.pt')])"
+        )
+        assert run(code) == [False, 0]
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_file_of_the_scripts_own_keeps_its_mode(self, run, tmp_path):
+        code = "open('a', 'w').close()\ntorch.save(model, 'b.pt')\nos.chmod('a', 0o600)"
+        assert run(f"{code}\nlistener.tell(oct(os.stat('a').st_mode))") == "0o100600"
+
     def test_a_loop_that_saves_keeps_nothing(self, run, tmp_path):
         code = (
             "for batch in DataLoader(data, batch_size=8):\n"
