@@ -241,24 +241,25 @@ def _step(step: StepMetrics, device: DeviceMetrics | None) -> StepTimes:
         (part for part in step.devices if device and part.device == device.device),
         None,
     )
-    if own is None or own.idle is None or own.window_s <= 0:
+    if own is None or own.idle is None:
         return StepTimes(
             name=step.name,
             window_s=step.window_s,
             host_s=step.host_s,
             breakdown=step.breakdown,
         )
-    whole = own.window_s / 100
+    idle = own.idle
+    late = idle.synchronize_pct + idle.launch_pct + idle.call_pct + idle.host_pct
     return StepTimes(
         name=step.name,
         window_s=step.window_s,
         host_s=step.host_s,
         busy_pct=own.busy_pct,
         compute_pct=own.compute_pct,
-        exposed_communication_pct=own.exposed_communication_s / whole,
-        exposed_copy_pct=own.exposed_copy_s / whole,
-        input_pct=own.idle.host_input_s / whole,
-        host_pct=(own.idle.host_s - own.idle.host_input_s + own.idle.launch_latency_s) / whole,
+        exposed_communication_pct=own.exposed_communication_pct,
+        exposed_copy_pct=own.exposed_copy_pct,
+        input_pct=idle.input_pct,
+        host_pct=late + idle.launch_latency_pct,
         breakdown=step.breakdown,
     )
 
