@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from ...errors import RunError, UsageError
-from ...records import FakeTrial, RunRecord, Variant
+from ...records import FakeTrial, LivedBefore, RunRecord, Variant
 from ...session.display import Display
 from ...session.memory import write_memory_report
 from ...session.run import Run
@@ -19,7 +19,6 @@ from ...session.setup.options import RunOptions
 from ...units import parse_bytes
 from .fake_loop import WHY_NOT, CannotFakeError, FakeLoop
 from .fit.evaluation import beside_evaluation
-from .fit.first_steps import Held
 from .fit.forecast import assumptions, forecast, next_size, peak_range
 from .fit.gpu_specs import SPECS
 from .fit.gpus import MEMORY_GIB, AmbiguousGpuError, gpu_named, nearest
@@ -241,7 +240,7 @@ def _forecast(
     """
     trials: list[FakeTrial] = []
     requests: list[tuple[int, ...]] = []
-    held: list[Held] = []
+    held: list[LivedBefore] = []
     most_bytes = max(memory for _, memory in sizes.gpus)
     while True:
         size = next_size(

@@ -11,11 +11,10 @@ from ...probes.process.endings import WorkerGone
 from ...probes.process.messages import FakeResult, Raised
 from ...probes.process.orders import RunFake
 from ...probes.process.worker_like import WorkerLike
-from ...records import Discovery, FakeTrial, OpWork, Variant
+from ...records import Discovery, FakeTrial, LivedBefore, OpWork, Variant
 from ...session.display import Display
 from ...session.fake_failures import why_not_faked
 from ...session.run import Run
-from .fit.first_steps import Held
 from .records import EvaluationPeak
 
 WHY_NOT = "`batchadvisor run` measures what it takes, on the GPU itself."
@@ -35,7 +34,7 @@ class Made(NamedTuple):
 
     made: FakeTrial
     requests: tuple[int, ...]
-    held: Held
+    held: LivedBefore
     change: str
     work: tuple[OpWork, ...]
     no_work: str
@@ -164,11 +163,11 @@ class FakeLoop:
         if result.trial is None:
             raise CannotFakeError(result.reason)
         self.blocks, self.eager = result.blocks, result.eager
-        self.grouped = self.grouped or bool(result.passing)
+        self.grouped = self.grouped or bool(result.lived.passing)
         return Made(
             result.trial,
             result.requests,
-            Held(result.num_held, result.late, result.products, result.passing, result.emptied),
+            result.lived,
             result.change,
             result.work,
             result.no_work,

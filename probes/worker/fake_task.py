@@ -131,11 +131,7 @@ class FakeTask:
             result = FakeResult(
                 trial=steps.trial(size),
                 requests=steps.requests,
-                num_held=steps.num_held,
-                late=steps.late,
-                products=steps.products,
-                passing=steps.passing,
-                emptied=steps.emptied,
+                lived=steps.lived,
                 eager=loads_all_kernels(),
                 blocks=steps.blocks,
                 change=steps.change,

@@ -4,11 +4,10 @@ import msgspec
 import pytest
 from batchadvisor.errors import RunError, UsageError
 from batchadvisor.features.estimate.fake_loop import Made
-from batchadvisor.features.estimate.fit.first_steps import Held
 from batchadvisor.features.estimate.fit.gpu_specs import SPECS
 from batchadvisor.features.estimate.records import FittedGpu, Forecast
 from batchadvisor.features.estimate.step_times import StepTimes, calibration_record
-from batchadvisor.records import FakeTrial, OpWork, ScriptInfo, Variant
+from batchadvisor.records import FakeTrial, LivedBefore, OpWork, ScriptInfo, Variant
 from batchadvisor.session.setup.options import RunOptions, digest_of
 
 from ..on_paper import record_of, trial_of
@@ -74,7 +73,7 @@ def made_step(size):
     )
     trial = FakeTrial(batch_size=size, peak_bytes=size, **nothing)
     work = (OpWork("", 0, 2_039_000_000), OpWork("", 0, 20_390_000 * size))
-    return Made(trial, (), Held(), "", work, "")
+    return Made(trial, (), LivedBefore(), "", work, "")
 
 
 def forecast(sizes):
