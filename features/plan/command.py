@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...cli.common import debug_option, multiple_option, terminal, wrote
+from ...cli.common import (
+    check_output_and_json,
+    debug_option,
+    force_option,
+    json_option,
+    multiple_option,
+    output_option,
+    terminal,
+    wrote,
+)
 from ...cli.types import PLACE, SIZE
 from ...errors import UsageError
 from .emit_command import emit
@@ -103,14 +112,9 @@ class Link(ParamType):
     type=click.IntRange(1, 1_000_000),
     help="GPUs of the forecast (default: 64; more only with a measured Tsync).",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=PLACE,
-    help="Write the plan to this file; its suffix sets the format: .html, .md or .json.",
-)
-@click.option("--force", is_flag=True, help="Overwrite a file that this command did not write.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+@output_option("plan")
+@force_option
+@json_option
 @debug_option
 @click.argument("records", metavar="RECORD...", nargs=-1, required=True, type=PLACE)
 def plan(
@@ -132,15 +136,10 @@ def plan(
     what that is predicted to do beside equal and proportional shares, and a forecast by number of
     GPUs. A record of several ranks tells what synchronisation takes. Needs no torch.
     """
-    from ...session.report import check_output
     from . import cluster_plan as session
 
-    if as_json and output is not None:
-        raise UsageError(
-            "--json prints the plan, --output writes it to a file.", "Use one of them."
-        )
     if output is not None:
-        check_output(output, force=force)
+        check_output_and_json(output, as_json=as_json, force=force, what="plan")
     answer = session.plan(
         records,
         counts=counts,

@@ -9,23 +9,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...cli.common import check_output_and_json, debug_option, terminal, wrote
-from ...cli.types import PATH, PLACE
+from ...cli.common import (
+    check_output_and_json,
+    debug_option,
+    force_option,
+    json_option,
+    output_option,
+    terminal,
+    wrote,
+)
+from ...cli.types import PATH
 
 if TYPE_CHECKING:
     from ...records import MemoryAnalysis
 
 
 @click.command(short_help="Say what filled the GPU's memory, from a snapshot of torch.")
-@click.option(
-    "-o",
-    "--output",
-    type=PLACE,
-    help="Write the report to this file; its suffix sets the format: .html, .md or .json.",
-)
-@click.option("--force", is_flag=True, help="Overwrite a file that this command did not write.")
+@output_option("report")
+@force_option
 @click.option("--all", "whole", is_flag=True, help="Show every table, with all its rows.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+@json_option
 @debug_option
 @click.argument("snapshot", metavar="SNAPSHOT", type=PATH)
 def memory(snapshot: Path, output: Path | None, force: bool, whole: bool, as_json: bool) -> None:
