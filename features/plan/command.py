@@ -20,7 +20,6 @@ from ...cli.common import (
     wrote,
 )
 from ...cli.types import PLACE, SIZE
-from ...errors import UsageError
 from .emit_command import emit
 
 __all__ = ["emit", "plan"]

@@ -301,9 +301,7 @@ class LocalWorker:
         """Lets go of the steps and of what they held."""
         if self._door is not None:
             self._door.close()
-        gc.collect()
-        if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            torch.cuda.empty_cache()
+        free_memory()
 
     # the other end of the trial's line --------------------------------------------------------
 
@@ -449,3 +447,10 @@ class LocalWorker:
             return trial
         why = _NO_LOADER if self._on_batches is None else _NOT_COUNTED
         return msgspec.structs.replace(trial, unavailable={**trial.unavailable, "tokens": why})
+
+
+def free_memory() -> None:
+    """Gives the device what nothing holds any more."""
+    gc.collect()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()
