@@ -256,9 +256,9 @@ def collectives_table(collectives: Collectives) -> Table:
     text = f"{plural(collectives.num_matched, 'collective')} that all ranks have"
     if collectives.num_unmatched:
         text += f", {plural(collectives.num_unmatched, 'other kernel')} left out"
-    world = collectives.world_size
-    if world is not None and world > len(collectives.ranks):
-        text += f"; {len(collectives.ranks)} of {world} ranks, so that the transfer is an upper bound"
+    num, world = len(collectives.ranks), collectives.world_size
+    if world is not None and world > num:
+        text += f"; {num} of {world} ranks, so that the transfer is an upper bound"
     notes = [f"{text}. The rank that comes last waits for nobody."]
     if collectives.straggler is not None and collectives.straggler_share is not None:
         share = f"{collectives.straggler_share:.0%}"

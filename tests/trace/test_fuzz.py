@@ -10,6 +10,7 @@ import os
 import random
 import re
 
+import msgspec
 import pytest
 from batchadvisor.errors import UsageError
 from batchadvisor.probes.trace import flames
@@ -161,7 +162,7 @@ def check(path) -> str:
     assert metrics.window_s >= 0
     for device in metrics.devices:
         if device.idle is not None:
-            total, *parts, _ = (getattr(device.idle, each) for each in device.idle.__struct_fields__)
+            total, *parts, _ = msgspec.structs.astuple(device.idle)
             assert sum(parts) == pytest.approx(total)
     check_stacks(path)
     before = path.read_bytes()
