@@ -19,7 +19,8 @@ from ...records import RunRecord
 from ...session.devices.outcome import read_devices
 from ...session.recording.store import DEVICES, RECORD, read_record, write_output
 from .records import ClusterPlan, Link
-from .split.cluster import NoPlanError, Probed, plan_cluster
+from .split.cards import Probed
+from .split.cluster import plan_cluster
 from .split.interconnects import Interconnect
 from .split.links import FARTHEST_ESTIMATE, estimated_link, measured_link
 
@@ -69,30 +70,14 @@ def plan(
             "further.",
             "Give the record of a job of several ranks (run --nproc-per-node), or a smaller one.",
         )
-    try:
-        return plan_cluster(
-            probed,
-            global_batch=global_batch,
-            link=link,
-            up_to=up_to or FARTHEST_ESTIMATE,
-            left_out=broken,
-            multiple_of=multiple_of,
-        )
-    except NoPlanError as error:
-        text = str(error)
-        raise UsageError(f"{text[0].upper()}{text[1:]}.", _remedy(text)) from error
-
-
-def _remedy(text: str) -> str:
-    if "different jobs" in text:
-        return "Plan the records of one script, with one model and one setting, together."
-    if "no multiple of" in text:
-        return "Give a multiple as --global-batch, with one for each GPU at least."
-    if "fewer samples than there are GPUs" in text:
-        return "Give a larger --global-batch, or count fewer GPUs."
-    if "of the data set" in text:
-        return "Give a smaller --global-batch, or count fewer GPUs."
-    return "Probe again: batchadvisor run SCRIPT, with a budget for three sizes or more."
+    return plan_cluster(
+        probed,
+        global_batch=global_batch,
+        link=link,
+        up_to=up_to or FARTHEST_ESTIMATE,
+        left_out=broken,
+        multiple_of=multiple_of,
+    )
 
 
 def _candidates(records: Sequence[Path]) -> tuple[list[Candidate], dict[str, str]]:
