@@ -201,13 +201,13 @@ class TrialTask:
         searched = request.kind == "timed" and request.purpose == "search"
         return searched and not self._order.brief and not self._context.loop.no_profile
 
-    def _flop_counter(self) -> Callable[[], FlopCounter]:
-        from ..windows.step_flops import NO_COUNT_COMPILED, Refused, StepFlopCounter
+    def _flop_counter(self) -> Callable[[], FlopCounter] | str:
+        """The counter, or why none can count."""
+        from ..windows.step_flops import NO_COUNT_COMPILED, StepFlopCounter
 
-        why_not = NO_COUNT_COMPILED if compiles() else self._order.left_out
-        if why_not:
-            return lambda: Refused(why_not)
-        return StepFlopCounter
+        if compiles():
+            return NO_COUNT_COMPILED
+        return self._order.left_out or StepFlopCounter
 
     def _sizes_in_turn(self) -> TrialWindow:
         order, context = self._order, self._context
