@@ -38,8 +38,6 @@ LEAST_PADDING = 0.02
 """A smaller share of padding leaves nothing to gain."""
 IN_REACH = 0.7
 """The smallest size reaches this share of the best rate, or smaller ones are not looked at."""
-CLEAR_LOSS = 0.1
-"""A larger size that the law puts so much lower is not tried."""
 MISSED_BY = 0.05
 """The law may be off by so much: a smaller size that it puts no lower may be faster."""
 
@@ -54,7 +52,7 @@ NO_GAIN = 0.01
 """Under the goal `throughput`, growth ends when a larger size gains less than this twice."""
 CLEAR_LOSS = 0.1
 """A larger size this much slower than the best ends growth at once, or, for the knee, after one
-more."""
+more. One that the law puts so much lower is not tried."""
 BESIDE = 2.0
 """The best size's neighbours are at most this far from it: everything is compared with it."""
 KNEE_BRACKET = 1.34
