@@ -122,11 +122,9 @@ def next_command(places: tuple[Path, Path]) -> str:
 
 def schema_text() -> str:
     """JSON Schema of the answer; `features/gate/schema.json` is this, committed."""
-    from ...reports.data.report import SCHEMA_URL
+    from ...reports.data.report import schema_of
 
-    title = {"$schema": SCHEMA_URL, "title": f"batchadvisor gate {GATE_VERSION}"}
-    schema = {**title, **msgspec.json.schema(Gate)}
-    return msgspec.json.format(msgspec.json.encode(schema), indent=1).decode() + "\n"
+    return schema_of("gate", GATE_VERSION, Gate)
 
 
 def condition_of(text: str) -> Condition:
