@@ -26,7 +26,7 @@ from .fit.nothing_fits import fits_nowhere, too_small
 from .fit.size_limits import size_limits
 from .records import Estimate, Forecast
 from .step_times import StepTimes, calibration_record
-from .what_ifs import Wanted, hopeless, looked_at, trial_at
+from .what_ifs import Wanted, hopeless, looked_at
 
 VARIANTS = (
     Variant(),
@@ -196,7 +196,7 @@ def estimate(
         lengths=tuple(lengths),
         bounds=times.bounds(forecasts),
         calibration=times.calibration(written),
-        tensors=peak_range(trial_at(written, own).peak_bytes),
+        tensors=peak_range(written.trial_at(own).peak_bytes),
         compiled=discovery.compiled,
         evaluation=evaluation,
         limits=size_limits(forecasts),
@@ -252,14 +252,14 @@ def _forecast(
                 held=held, expandable=sizes.expandable, multiple_of=sizes.multiple_of,
                 own=sizes.own, eager=loop.eager,
             )  # fmt: skip
-        result = loop.step(size, variant)
-        trials.append(result.made)
+        trial, result = loop.step(size, variant)
+        trials.append(trial)
         if times is not None:
             times.note(variant, size, result)
             if written is not None and times.are_alike(variant, written.variant, size):
                 return msgspec.structs.replace(written, variant=variant)
         requests.append(result.requests)
-        held.append(result.held)
+        held.append(result.lived)
 
 
 def _looked_at(
@@ -313,7 +313,7 @@ def estimate_json(answer: Estimate, *, everything: bool = False) -> str:
 
 def _with_own_step_alone(answer: Estimate) -> Estimate:
     """Without what other steps than the script's own were made of."""
-    own = trial_at(answer.forecasts[0], answer.batch_size)
+    own = answer.forecasts[0].trial_at(answer.batch_size)
 
     def brief(forecasts: Sequence[Forecast]) -> tuple[Forecast, ...]:
         return tuple(

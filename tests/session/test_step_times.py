@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 from batchadvisor.errors import RunError, UsageError
-from batchadvisor.features.estimate.fake_loop import Made
 from batchadvisor.features.estimate.fit.gpu_specs import SPECS
 from batchadvisor.features.estimate.records import FittedGpu, Forecast
 from batchadvisor.features.estimate.step_times import StepTimes, calibration_record
-from batchadvisor.records import FakeTrial, LivedBefore, OpWork, ScriptInfo, Variant
+from batchadvisor.probes.process.messages import FakeResult
+from batchadvisor.records import FakeTrial, OpWork, ScriptInfo, Variant
 from batchadvisor.session.setup.options import RunOptions, digest_of
 
 from ..on_paper import record_of, trial_of
@@ -73,13 +73,13 @@ def made_step(size):
     )
     trial = FakeTrial(batch_size=size, peak_bytes=size, **nothing)
     work = (OpWork("", 0, 2_039_000_000), OpWork("", 0, 20_390_000 * size))
-    return Made(trial, (), LivedBefore(), "", work, "")
+    return FakeResult(trial=trial, work=work)
 
 
 def forecast(sizes):
     return Forecast(
         variant=Variant(),
-        trials=tuple(made_step(size).made for size in sizes),
+        trials=tuple(made_step(size).trial for size in sizes),
         fixed_bytes=0,
         sample_bytes=1,
         gpus=(FittedGpu(name="A100-80GB", memory_bytes=1, low=1000, high=1100),),
