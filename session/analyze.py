@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from ..probes.trace.results import DeviceMetrics, StepMetrics, TraceMetrics
 from ..probes.trace.summary import profile_of
 from ..records import Analysis, MemoryCurve, StepTimes, TraceReport, Verdict
 from ..records.anatomy import TraceAnatomy
+from .pages import terminal_text
 from .recording.store import RECORD, TRACE_SUFFIXES, write_output
 
 NUM_ROWS = 50
@@ -127,14 +127,12 @@ def analysis_text(
 ) -> str:
     """The output of `analyze`."""
     from ..reports.builder.analysis import build_analysis
-    from ..reports.terminal.document import render
 
-    return render(
+    return terminal_text(
         build_analysis(analysis, steps=steps, kernels=kernels),
         next_command=_next_command(paths, steps=steps, kernels=kernels),
         width=width,
         color=color,
-        encoding=sys.stdout.encoding or "ascii",
     ).rstrip("\n")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +12,7 @@ import msgspec
 from ...errors import RunError, UsageError
 from ...records import FakeTrial, LivedBefore, RunRecord, Variant
 from ...session.display import Display
-from ...session.memory import write_memory_report
+from ...session.pages import terminal_text, write_page
 from ...session.run import Run
 from ...session.setup.options import RunOptions
 from ...units import parse_bytes
@@ -352,14 +351,12 @@ def write_estimate(
     from .page import build_estimate
 
     data = estimate_json(answer, everything=everything)
-    write_memory_report(lambda: build_estimate(answer, next_command), data, path)
+    write_page(lambda: build_estimate(answer, next_command), data, path)
 
 
 def estimate_text(answer: Estimate, next_command: str, *, width: int, color: bool) -> str:
     """The output of the command."""
-    from ...reports.terminal.document import render
     from .page import build_estimate
 
     page = build_estimate(answer, next_command)
-    encoding = sys.stdout.encoding or "ascii"
-    return render(page, width=width, color=color, encoding=encoding).rstrip("\n")
+    return terminal_text(page, width=width, color=color).rstrip("\n")

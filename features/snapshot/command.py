@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +37,8 @@ def memory(snapshot: Path, output: Path | None, force: bool, whole: bool, as_jso
     peak and at a failure, what grows from step to step, and what to cut. Runs nothing that is in
     the file. Needs no torch.
     """
-    from ...session.memory import analyze_memory, write_memory_report
+    from ...session.memory import analyze_memory
+    from ...session.pages import write_page
 
     if output is not None:
         check_output_and_json(output, as_json=as_json, force=force)
@@ -49,7 +49,7 @@ def memory(snapshot: Path, output: Path | None, force: bool, whole: bool, as_jso
     if output is not None:
         from ...reports.builder.memory import build_memory_page
 
-        write_memory_report(lambda: build_memory_page(analysis), _json(analysis), output)
+        write_page(lambda: build_memory_page(analysis), _json(analysis), output)
         wrote("report", output)
         return
     width, color = terminal()
@@ -64,12 +64,11 @@ def _json(analysis: MemoryAnalysis) -> str:
 
 def _text(analysis: MemoryAnalysis, path: Path, *, whole: bool, width: int, color: bool) -> str:
     from ...reports.builder.memory import build_memory_page
-    from ...reports.terminal.document import render
+    from ...session.pages import terminal_text
 
-    return render(
+    return terminal_text(
         build_memory_page(analysis, whole=whole),
         next_command=f"batchadvisor memory {shlex.quote(str(path))} -o memory.html",
         width=width,
         color=color,
-        encoding=sys.stdout.encoding or "ascii",
     ).rstrip("\n")
