@@ -71,9 +71,7 @@ class LiveTensors:
             return kept
         if 2 * more < num_steps:
             name = _name_of(_deepest(tensors, bound))
-            return msgspec.structs.replace(
-                kept, with_graph=True, holder=name, holder_kind="tensor"
-            )
+            return msgspec.structs.replace(kept, with_graph=True, holder=name, holder_kind="tensor")
         # Beside what is kept, new ones take the place of others: gradients, a batch.
         graphs = sum(tensor.grad_fn is not None for tensor in new)
         holder = _holder(new, {id(tensors), id(new)}, bound)

@@ -206,9 +206,7 @@ class _View:
         )
         return dict(zip(fields, values, strict=True))
 
-    def _blocks_integral(
-        self, known: _Rows, whole_ns: int, whose: str, field: str
-    ) -> float | None:
+    def _blocks_integral(self, known: _Rows, whole_ns: int, whose: str, field: str) -> float | None:
         """Integral of the capped blocks per multiprocessor; `None` where too few are known.
 
         What is not known would count as empty, and the efficiency be no upper bound.

@@ -112,9 +112,7 @@ def _grid(
     return _grid_of(table, cut=cut, legend=legend)
 
 
-def _grid_of(
-    table: Table, *, cut: bool = False, legend: Mapping[str, str] | None = None
-) -> Grid:
+def _grid_of(table: Table, *, cut: bool = False, legend: Mapping[str, str] | None = None) -> Grid:
     return Grid(
         table=table, dropped_first=DROPPED_FIRST, ends="trace", cut=cut, legend=dict(legend or {})
     )

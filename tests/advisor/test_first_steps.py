@@ -52,9 +52,7 @@ def test_cublas_takes_room_at_the_first_product():
     """Of each pass, in the first step alone."""
     workspace = 8 * MIB
     lived = LivedBefore(1, products=(2, 3))
-    steps = first_steps(
-        [PARAMETER, ACTIVATION, GRADIENT, -2, -3], lived, workspace, num_steps=2
-    )
+    steps = first_steps([PARAMETER, ACTIVATION, GRADIENT, -2, -3], lived, workspace, num_steps=2)
     first = [PARAMETER, ACTIVATION, workspace, GRADIENT, workspace, -2, -4]
     assert steps == [*first, ACTIVATION, GRADIENT, -6, -7]
 

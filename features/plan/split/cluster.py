@@ -25,7 +25,6 @@ from .links import Job
 from .same_job import differences, why_not_one_job
 from .type_allocation import Sizes
 
-
 PROBE_AGAIN = "Probe again: batchadvisor run SCRIPT, with a budget for three sizes or more."
 
 
@@ -163,9 +162,7 @@ def _granularity(cards: Sequence[Card], total: int, least: int) -> int:
     return least
 
 
-def _options(
-    cards: Sequence[Card], total: int, portion: int, job: Job
-) -> tuple[PlanOption, ...]:
+def _options(cards: Sequence[Card], total: int, portion: int, job: Job) -> tuple[PlanOption, ...]:
     """The plan; all types where it leaves some out; equal and proportional shares; one type."""
     best = best_types(cards, total, portion, job)
     assert best is not None  # every GPU can have a portion, and accumulates above its cap

@@ -95,9 +95,7 @@ def _point(
     rate = total / step_s
     ranks = cards[0].record.distribution
     measured = (
-        len(cards) == 1
-        and ranks is not None
-        and num_gpus == ranks.world_size == job.measured_ranks
+        len(cards) == 1 and ranks is not None and num_gpus == ranks.world_size == job.measured_ranks
     )
     return msgspec.structs.replace(
         point,
