@@ -94,4 +94,5 @@ def _fit(steps: Sequence[tuple[float, float, float]]) -> PositionLaw:
     ]
     # There is one: a term alone is never negative.
     best = min(fits(rows, range(3)), key=lambda fit: fit.squares)
-    return PositionLaw(*best.numbers, median(map(abs, best.misses)), len(steps))
+    fixed, position, square = best.numbers
+    return PositionLaw(fixed, position, square, median(map(abs, best.misses)), len(steps))
