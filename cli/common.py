@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,12 +14,13 @@ from ..errors import BatchAdvisorError, UsageError
 from .types import PLACE, SHARE, SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ..records import Advice, Goal, RunRecord
 
 
 JSON_OPTION = "--json"
+Decorated = TypeVar("Decorated", bound="Callable[..., Any]")
 
 
 class Debug:
@@ -97,7 +98,7 @@ force_option = click.option(
 )
 
 
-def output_option(what: str) -> Any:
+def output_option(what: str) -> Callable[[Decorated], Decorated]:
     """The option for the file that gets it, in any format that a page has."""
     return click.option(
         "-o",

@@ -191,8 +191,11 @@ def _after_the_launch(gaps: Gaps) -> npt.NDArray[np.int8]:
 def idle_shares(pieces: IdlePieces, window_ns: int) -> IdleShares:
     """The idle time of one device by cause, as shares of a window that is not empty."""
     causes = pieces.total_ns()
-    times = {"total": sum(causes.values()), **causes, "drained": pieces.drained_ns()}
-    return IdleShares(**{f"{name}_pct": 100.0 * ns / window_ns for name, ns in times.items()})
+    return IdleShares(
+        total_pct=100.0 * sum(causes.values()) / window_ns,
+        drained_pct=100.0 * pieces.drained_ns() / window_ns,
+        **{f"{cause}_pct": 100.0 * ns / window_ns for cause, ns in causes.items()},
+    )
 
 
 def blocking_calls(activities: Activities, launches: Ranges) -> npt.NDArray[np.bool_]:
