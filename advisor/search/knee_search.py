@@ -52,7 +52,7 @@ NO_GAIN = 0.01
 """Under the goal `throughput`, growth ends when a larger size gains less than this twice."""
 CLEAR_LOSS = 0.1
 """A larger size this much slower than the best ends growth at once, or, for the knee, after one
-more. One that the law puts so much lower is not tried."""
+more; one that the law puts so much lower is not tried."""
 BESIDE = 2.0
 """The best size's neighbours are at most this far from it: everything is compared with it."""
 KNEE_BRACKET = 1.34
