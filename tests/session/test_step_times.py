@@ -123,5 +123,5 @@ def test_a_run_of_other_sizes():
 def test_a_variant_that_does_the_same_work_counts_as_the_script_itself(work, alike):
     times, variants = StepTimes([], 8, None), (Variant(), Variant(bf16=True))
     for variant, each in zip(variants, work, strict=True):
-        times.note(variant, 2, made_step(2)._replace(work=(each,)))
+        times.note(variant, 2, msgspec.structs.replace(made_step(2), work=(each,)))
     assert times.are_alike(*variants[::-1], 2) is alike
