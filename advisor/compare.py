@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from math import exp
 from statistics import median
 
@@ -60,7 +61,7 @@ def compare(
         sizes=tuple(sizes),
         only_before=tuple(sorted(every_before - every_after)),
         only_after=tuple(sorted(every_after - every_before)),
-        differs=_differs(before, after),
+        differs=differing(_told(before), _told(after), LABELS),
         same_device=_device(before) == _device(after),
         same_script=before.script.path == after.script.path,
         moved=moved,
@@ -194,12 +195,15 @@ def _device(record: RunRecord) -> tuple[str, str] | None:
     return None if record.device is None else (record.device.kind, record.device.name)
 
 
-def _differs(before: RunRecord, after: RunRecord) -> tuple[tuple[str, str, str], ...]:
-    pairs = [(label, _said(before, label), _said(after, label)) for label in LABELS]
-    return tuple(row for row in pairs if row[1] != row[2])
+def differing(
+    before: Mapping[str, str], after: Mapping[str, str], labels: Sequence[str]
+) -> tuple[tuple[str, str, str], ...]:
+    """The labels, in order, under which two runs tell another text, with both texts."""
+    rows = ((label, before.get(label, ""), after.get(label, "")) for label in labels)
+    return tuple(row for row in rows if row[1] != row[2])
 
 
-def _said(record: RunRecord, label: str) -> str:
+def _told(record: RunRecord) -> dict[str, str]:
     device, discovery = record.device, record.discovery
     goal = record.goal
     texts = {
@@ -217,7 +221,7 @@ def _said(record: RunRecord, label: str) -> str:
         own = discovery.why_own_unknown and "unknown"
         texts["own batch size"] = own or str(discovery.native_batch_size)
         texts["data workers"] = str(discovery.primary.num_workers)
-    return texts.get(label, "")
+    return texts
 
 
 def software(record: RunRecord) -> dict[str, str]:

@@ -40,14 +40,13 @@ from typing import Any
 
 import torch
 from against_gpus_page import PAGE, page, report
-from batchadvisor.features.estimate.fit.first_steps import Held
 from batchadvisor.features.estimate.fit.forecast import forecast, next_size
 from batchadvisor.probes.fake_step.cuda_forms import use_cuda_forms
 from batchadvisor.probes.fake_step.fake_steps import FakeSteps
 from batchadvisor.probes.fake_step.large_parameters import LargeParameters
 from batchadvisor.probes.worker.fake_task import NUM_FAKE_STEPS
 from batchadvisor.probes.worker.versions import loads_all_kernels
-from batchadvisor.records import FakeTrial, Variant
+from batchadvisor.records import FakeTrial, LivedBefore, Variant
 from common import HERE, RESULTS, Results, say
 
 SCRIPT = HERE / "published" / "image_training.py"
@@ -182,7 +181,7 @@ class FakeLoader:
         self._own = batch_size
         self.trials: list[FakeTrial] = []
         self.requests: list[tuple[int, ...]] = []
-        self.held: list[Held] = []
+        self.held: list[LivedBefore] = []
         FakeLoader.current = self
 
     def __iter__(self) -> Iterator[Any]:
@@ -214,9 +213,7 @@ class FakeLoader:
                     break
             self.trials.append(steps.trial(size))
             self.requests.append(steps.requests)
-            self.held.append(
-                Held(steps.num_held, steps.late, steps.products, steps.passing, steps.emptied)
-            )
+            self.held.append(steps.lived)
         steps.close()
 
 

@@ -72,7 +72,7 @@ def enlarge(source: Path, target: Path, times: int) -> int:
 
 def read_ours(path: str) -> dict[str, object]:
     trace = import_module("batchadvisor.probes.trace.reader").read_trace(path)
-    metrics = import_module("batchadvisor.probes.trace.metrics").analyse(trace)
+    metrics = import_module("batchadvisor.probes.trace.metrics").Analysis(trace).result()
     device = metrics.devices[0]
     return {
         "steps": len(metrics.steps),

@@ -74,18 +74,6 @@ class TokenCount:
             return None
         positions = self._mean(size, 0, meter.why_no_positions)
         real = self._mean(size, 1, meter.why_no_real)
-        reasons: dict[str, str] = {}
-        if positions is None:
-            fields = ("positions_per_step", "positions_per_s")
-            reasons |= dict.fromkeys(fields, meter.why_no_positions)
-        if real is None:
-            reasons |= dict.fromkeys(("real_per_step", "real_per_s"), meter.why_no_real)
-        if meter.padding_share is None:
-            reasons["padding_share"] = (
-                meter.why_no_real or meter.why_no_positions or "the batches held nothing"
-            )
-        if meter.lengths is None:
-            reasons["lengths"] = meter.why_no_real or "a row holds several sequences"
         return Tokens(
             num_batches=meter.num_batches,
             evidence=meter.evidence,
@@ -96,7 +84,7 @@ class TokenCount:
             lengths=meter.lengths,
             real_per_s=_rate(samples_per_s, real, size),
             positions_per_s=_rate(samples_per_s, positions, size),
-            unavailable=reasons,
+            unavailable=meter.reasons(real=real is not None, positions=positions is not None),
         )
 
     # inside ----------------------------------------------------------------------------------

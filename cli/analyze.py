@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from .common import debug_option, terminal, wrote
+from .common import debug_option, force_option, json_option, terminal, wrote
 from .types import PATH, PLACE
 
 
@@ -23,8 +23,8 @@ from .types import PATH, PLACE
     type=PLACE,
     help="Write a page to this .html file: the same as in TensorBoard, with pictures of the steps.",
 )
-@click.option("--force", is_flag=True, help="Overwrite a file that this command did not write.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+@force_option
+@json_option
 @debug_option
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=PATH)
 def analyze(

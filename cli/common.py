@@ -6,20 +6,21 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..errors import BatchAdvisorError, UsageError
-from .types import SHARE, SIZE
+from .types import PLACE, SHARE, SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ..records import Advice, Goal, RunRecord
 
 
 JSON_OPTION = "--json"
+Decorated = TypeVar("Decorated", bound="Callable[..., Any]")
 
 
 class Debug:
@@ -91,6 +92,22 @@ debug_option = click.option(
 )
 
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+force_option = click.option(
+    "--force", is_flag=True, help="Overwrite a file that this command did not write."
+)
+
+
+def output_option(what: str) -> Callable[[Decorated], Decorated]:
+    """The option for the file that gets it, in any format that a page has."""
+    return click.option(
+        "-o",
+        "--output",
+        type=PLACE,
+        help=f"Write the {what} to this file; its suffix sets the format: .html, .md or .json.",
+    )
+
+
 multiple_option = click.option(
     "--multiple-of",
     type=SIZE,
@@ -123,7 +140,7 @@ def goal_options(function: Any) -> Any:
                 help="Throughput that a smaller size may lose under --goal knee "
                 "(default for a run: 5%).",
             ),
-            click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout."),
+            json_option,
             debug_option,
         ]
     ):
@@ -202,14 +219,15 @@ verbose_option = click.option(
 )
 
 
-def check_output_and_json(output: Path, *, as_json: bool, force: bool) -> None:
+def check_output_and_json(
+    output: Path, *, as_json: bool, force: bool, what: str = "report"
+) -> None:
     """Refuses a file that cannot be written, or one beside `--json`, before any work."""
     from ..session.report import check_output
 
     if as_json:
-        raise UsageError(
-            "--json prints the report, --output writes it to a file.", "Use one of them."
-        )
+        msg = f"--json prints the {what}, --output writes it to a file."
+        raise UsageError(msg, "Use one of them.")
     check_output(output, force=force)
 
 

@@ -6,11 +6,11 @@ import sys
 
 import click
 
-from .common import debug_option, terminal
+from .common import debug_option, json_option, terminal
 
 
 @click.command(short_help="Check what a run finds on this machine, and what is missing.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+@json_option
 @debug_option
 def doctor(*, as_json: bool) -> None:
     """Check this machine: torch, driver, counters, memory, tools. Says why something is missing.

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from .common import goal_of, goal_options, wrote
+from .common import force_option, goal_of, goal_options, wrote
 from .types import PLACE
 
 
@@ -29,7 +29,7 @@ def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> No
     help="File to write; its suffix sets the format: .html, .md or .json; .speedscope.json for the "
     "stacks alone (default: report.html or comparison.html in the folder of the last record).",
 )
-@click.option("--force", is_flag=True, help="Overwrite a file that this command did not write.")
+@force_option
 @click.option(
     "--schema",
     is_flag=True,

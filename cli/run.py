@@ -23,7 +23,7 @@ from .common import (
     terminal,
     verbose_option,
 )
-from .types import BYTES, PLACE, SECONDS, SHARE, SIZE, Schedule, Sizes, files
+from .types import BYTES, PLACE, SCHEDULE, SECONDS, SHARE, SIZE, SIZES, files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +94,7 @@ def _show_all(context: click.Context, parameter: click.Parameter, value: bool) -
 @click.option("--budget", type=SECONDS, default="120s", help="Time for all trials (default: 120s).")
 @click.option("--max-batch", type=SIZE, help="Largest batch size to try.")
 @click.option("--start", type=SIZE, help="First size to time (default: the script's own).")
-@click.option("--sizes", type=Sizes(), default=(), help="Try exactly these sizes: 32,64,128.")
+@click.option("--sizes", type=SIZES, default=(), help="Try exactly these sizes: 32,64,128.")
 @multiple_option
 @click.option(
     "--precision",
@@ -163,7 +163,7 @@ def _show_all(context: click.Context, parameter: click.Parameter, value: bool) -
 @click.option("--no-profile", is_flag=True, help="Skip the profiled windows.")
 @click.option(
     "--profile-schedule",
-    type=Schedule(),
+    type=SCHEDULE,
     default=None,
     help="WAIT,WARMUP,ACTIVE steps of the profiled window (default: 0,1,3).",
 )

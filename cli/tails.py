@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .common import debug_option, terminal
+from .common import debug_option, json_option, terminal
 from .types import RANGE, SIZE, SIZES
 
 SETUPS = (
@@ -90,7 +90,7 @@ SETUPS = (
 @click.option(
     "--explain", metavar="ID", help="Explain a case by its id or number; `all` lists the cases."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+@json_option
 @debug_option
 def tails(
     *,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +22,14 @@ LARGEST_SIZE = 2**31 - 1
 
 
 class Parsed(ParamType):
-    """A value with a unit.
+    """A value that a text is short for.
 
     Args:
         name: of its kind, as `--help` shows it.
-        parse: makes a number of the text, or raises `ValueError`.
+        parse: makes the value of the text, or raises `ValueError`.
     """
 
-    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
         self._parse = parse
 
@@ -42,62 +42,56 @@ class Parsed(ParamType):
             self.fail(str(error), param, ctx)
 
 
-class Sizes(ParamType):
-    """`32,64,128`."""
+def _sizes(text: str) -> tuple[int, ...]:
+    """Reads `32,64,128`.
 
-    name = "sizes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            sizes = tuple(int(part) for part in value.split(",") if part.strip())
-        except ValueError:
-            sizes = ()
-        if not sizes or min(sizes) < 1:
-            self.fail(f"{value!r} is not a list of sizes: write 32,64,128", param, ctx)
-        if max(sizes) > LARGEST_SIZE:
-            self.fail(f"{max(sizes)} is too large: sizes go up to {LARGEST_SIZE}", param, ctx)
-        return sizes
+    Raises:
+        ValueError: it is no such list.
+    """
+    sizes = _numbers(part for part in text.split(",") if part.strip())
+    if not sizes or min(sizes) < 1:
+        raise ValueError(f"{text!r} is not a list of sizes: write 32,64,128")
+    if max(sizes) > LARGEST_SIZE:
+        raise ValueError(f"{max(sizes)} is too large: sizes go up to {LARGEST_SIZE}")
+    return sizes
 
 
-class Range(ParamType):
-    """`64:256` or `64:256:8`, both ends included."""
+def _range(text: str) -> tuple[int, ...]:
+    """Reads `64:256` or `64:256:8`, both ends included.
 
-    name = "range"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            parts = tuple(int(part) for part in value.split(":"))
-        except ValueError:
-            parts = ()
-        if len(parts) == 2:
-            parts = (*parts, 1)
-        if len(parts) != 3 or min(parts) < 1 or parts[0] > parts[1]:
-            self.fail(f"{value!r} is not LOW:HIGH or LOW:HIGH:STEP", param, ctx)
-        return parts
+    Raises:
+        ValueError: it is no such range.
+    """
+    parts = _numbers(text.split(":"))
+    if len(parts) == 2:
+        parts = (*parts, 1)
+    if len(parts) != 3 or min(parts) < 1 or parts[0] > parts[1]:
+        raise ValueError(f"{text!r} is not LOW:HIGH or LOW:HIGH:STEP")
+    return parts
 
 
-class Schedule(ParamType):
-    """`wait,warm-up,active`."""
+def _schedule(text: str) -> tuple[int, ...]:
+    """Reads `wait,warm-up,active`.
 
-    name = "steps"
+    Raises:
+        ValueError: it is no such schedule.
+    """
+    from ..session.setup.options import is_schedule
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from ..session.setup.options import is_schedule
+    steps = _numbers(text.split(","))
+    if not is_schedule(steps):
+        raise ValueError(
+            f"{text!r} is not WAIT,WARMUP,ACTIVE with ACTIVE at least 1, 100 steps at most"
+        )
+    return steps
 
-        if not isinstance(value, str):
-            return value
-        try:
-            steps = tuple(int(part) for part in value.split(","))
-        except ValueError:
-            steps = ()
-        if not is_schedule(steps):
-            msg = f"{value!r} is not WAIT,WARMUP,ACTIVE with ACTIVE at least 1, 100 steps at most"
-            self.fail(msg, param, ctx)
-        return steps
+
+def _numbers(parts: Iterable[str]) -> tuple[int, ...]:
+    """Whole numbers; none where a part is no such number."""
+    try:
+        return tuple(map(int, parts))
+    except ValueError:
+        return ()
 
 
 class Place(click.Path):
@@ -130,7 +124,8 @@ SECONDS = Parsed("duration", parse_seconds)
 BYTES = Parsed("bytes", parse_bytes)
 SHARE = Parsed("share", parse_share)
 SIZE = click.IntRange(1, LARGEST_SIZE)
-SIZES = Sizes()
-RANGE = Range()
+SIZES = Parsed("sizes", _sizes)
+RANGE = Parsed("range", _range)
+SCHEDULE = Parsed("steps", _schedule)
 PATH = click.Path(path_type=Path)
 PLACE = Place()

@@ -55,6 +55,7 @@ from .explained import (
 from .fake_step import (
     FakeTrial,
     LargeTensor,
+    LivedBefore,
     MemoryPrior,
     OptimizerKind,
     OpWork,
@@ -233,6 +234,7 @@ __all__ = [
     "LengthChoice",
     "LengthLaw",
     "Limit",
+    "LivedBefore",
     "LoaderInfo",
     "LongestGap",
     "Loss",

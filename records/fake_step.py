@@ -123,6 +123,33 @@ class OpWork(NamedTuple):
     num_bytes: int
 
 
+class LivedBefore(NamedTuple):
+    """Memory that lived before a step, and what is known of the step's requests beside their bytes.
+
+    Attributes:
+        num: so many of the step's requests, the first, are of it.
+        late: numbers of those of them, counted from 1, that a training's first step makes:
+            gradients and the optimizer's state.
+        products: before which of its requests, counted from 0, cuBLAS begins its work: in the
+            forward pass, and in the thread of the backward pass.
+        passing: before which of its requests an operation takes memory only while it runs, and how
+            many bytes; an assumption that is no part of the step's own tensors.
+        emptied: before which of its requests the cache is emptied, in a training's first step:
+            cuDNN has tried all kernels of a convolution.
+    """
+
+    num: int = 0
+    late: tuple[int, ...] = ()
+    products: tuple[int, ...] = ()
+    passing: tuple[tuple[int, int], ...] = ()
+    emptied: tuple[int, ...] = ()
+
+    def scaled(self, share: float) -> LivedBefore:
+        """Returns the same for another batch size, with `passing` grown by `share`."""
+        passing = tuple((at, max(1, round(size * share))) for at, size in self.passing)
+        return self._replace(passing=passing)
+
+
 class FakeTrial(Record, frozen=True, kw_only=True):
     """A step of the script on tensors without contents.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from ..probes.trace.results import DeviceMetrics, StepMetrics, TraceMetrics
 from ..probes.trace.summary import profile_of
 from ..records import Analysis, MemoryCurve, StepTimes, TraceReport, Verdict
 from ..records.anatomy import TraceAnatomy
+from .pages import terminal_text
 from .recording.store import RECORD, TRACE_SUFFIXES, write_output
 
 NUM_ROWS = 50
@@ -127,14 +127,12 @@ def analysis_text(
 ) -> str:
     """The output of `analyze`."""
     from ..reports.builder.analysis import build_analysis
-    from ..reports.terminal.document import render
 
-    return render(
+    return terminal_text(
         build_analysis(analysis, steps=steps, kernels=kernels),
         next_command=_next_command(paths, steps=steps, kernels=kernels),
         width=width,
         color=color,
-        encoding=sys.stdout.encoding or "ascii",
     ).rstrip("\n")
 
 
@@ -241,24 +239,25 @@ def _step(step: StepMetrics, device: DeviceMetrics | None) -> StepTimes:
         (part for part in step.devices if device and part.device == device.device),
         None,
     )
-    if own is None or own.idle is None or own.window_s <= 0:
+    if own is None or own.idle is None:
         return StepTimes(
             name=step.name,
             window_s=step.window_s,
             host_s=step.host_s,
             breakdown=step.breakdown,
         )
-    whole = own.window_s / 100
+    idle = own.idle
+    late = idle.synchronize_pct + idle.launch_pct + idle.call_pct + idle.host_pct
     return StepTimes(
         name=step.name,
         window_s=step.window_s,
         host_s=step.host_s,
         busy_pct=own.busy_pct,
         compute_pct=own.compute_pct,
-        exposed_communication_pct=own.exposed_communication_s / whole,
-        exposed_copy_pct=own.exposed_copy_s / whole,
-        input_pct=own.idle.host_input_s / whole,
-        host_pct=(own.idle.host_s - own.idle.host_input_s + own.idle.launch_latency_s) / whole,
+        exposed_communication_pct=own.exposed_communication_pct,
+        exposed_copy_pct=own.exposed_copy_pct,
+        input_pct=idle.input_pct,
+        host_pct=late + idle.launch_latency_pct,
         breakdown=step.breakdown,
     )
 

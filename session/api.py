@@ -237,9 +237,7 @@ def probe(
         ScriptError: it raised at its own size.
         InterruptedRunError: interrupted; what was measured is in the record on disk.
     """
-    for name, value in (("batch_size", batch_size), ("num_samples", num_samples)):
-        if value is not None and (type(value) is not int or value < 1):
-            raise UsageError(f"{name}={value!r} is not a whole number above 0.", "Give one.")
+    check_numbers(batch_size=batch_size, num_samples=num_samples)
     wanted = goal_from(
         {
             "kind": goal,
@@ -269,6 +267,17 @@ def probe(
         quiet=quiet,
     )
     return probed(options)
+
+
+def check_numbers(**numbers: int | None) -> None:
+    """Refuses anything else than counts.
+
+    Raises:
+        UsageError: one is none.
+    """
+    for name, value in numbers.items():
+        if value is not None and (type(value) is not int or value < 1):
+            raise UsageError(f"{name}={value!r} is not a whole number above 0.", "Give one.")
 
 
 def probed(options: RunOptions) -> ProbedRun:

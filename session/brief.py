@@ -9,7 +9,7 @@ import msgspec
 
 from ..advisor.measured.measurements import Measurements
 from ..records import BRIEF_VERSION, Advice, Brief, RunRecord, Spread
-from ..reports.data.report import SCHEMA_URL
+from ..reports.data.report import schema_of
 from ..reports.words.wording import clean
 from .answer import next_command
 from .change_diff import NoDiffError, change_diff
@@ -63,9 +63,7 @@ def brief_of(record: RunRecord, advice: Advice, folder: Path) -> Brief:
 
 def schema_text() -> str:
     """JSON Schema of the answer; `reports/brief.schema.json` is this, committed."""
-    title = {"$schema": SCHEMA_URL, "title": f"batchadvisor brief {BRIEF_VERSION}"}
-    schema = {**title, **msgspec.json.schema(Brief)}
-    return msgspec.json.format(msgspec.json.encode(schema), indent=1).decode() + "\n"
+    return schema_of("brief", BRIEF_VERSION, Brief)
 
 
 def _with_diff(answer: Brief, record: RunRecord, advice: Advice) -> Brief:

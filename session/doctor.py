@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import msgspec
 
 from ..probes.devices.checkup import checks
 from ..records import Checkup
+from .pages import terminal_text
 
 
 def checkup() -> Checkup:
@@ -23,11 +23,8 @@ def checkup() -> Checkup:
 def checkup_text(result: Checkup, *, width: int) -> str:
     """The output of `doctor`."""
     from ..reports.builder.checkup import build_checkup
-    from ..reports.terminal.document import render
 
-    encoding = sys.stdout.encoding or "ascii"
-    page = render(build_checkup(result), width=width, color=False, encoding=encoding)
-    return page.rstrip("\n")
+    return terminal_text(build_checkup(result), width=width).rstrip("\n")
 
 
 def checkup_json(result: Checkup) -> str:

@@ -14,7 +14,7 @@ from ..errors import BatchAdvisorError, RunError, UsageError
 from ..records import Advice, GoalKind, Spread
 from ..units import parse_seconds
 from .answer import brief_text
-from .api import ProbedRun, probed
+from .api import ProbedRun, check_numbers, probed
 from .live_function import LiveStep
 from .setup.checked_options import PYTHON, checked_options
 from .setup.goals import goal_from
@@ -174,6 +174,8 @@ def find_batch_size(
         InterruptedRunError: interrupted; what was measured is in the record on disk.
     """
     from ..probes.distributed.live_ranks import live_ranks
+    from ..probes.doors.step_on_batches import StepOnBatches
+    from ..probes.worker.live import free_memory
 
     ranks = live_ranks()
     with contextlib.ExitStack() as last:
@@ -184,8 +186,8 @@ def find_batch_size(
             kept = _kept(train_step, make_batch, loader, state)
             batches = _batches(make_batch, loader, max_batch)
             last.callback(batches.close)
-            _check_numbers(own=own, num_samples=num_samples)
-            step = _step_on(train_step, batches, own)
+            check_numbers(own=own, num_samples=num_samples)
+            step = StepOnBatches(train_step, batches, own_size=own)
             name = getattr(train_step, "__name__", "train_step").strip("<>")
             options = checked_options(
                 PYTHON,
@@ -208,7 +210,7 @@ def find_batch_size(
                 output=output,
                 command=("batchadvisor.find_batch_size", name),
                 door="live",
-                live=LiveStep(step, own, num_samples or _samples_of(step), ranks),
+                live=LiveStep(step, own, num_samples or step.info().num_samples, ranks),
                 quiet=quiet or (ranks is not None and not ranks.leads),
             )
             step.before_size, step.before_step = kept.rewind_counters, kept.rewind_schedules
@@ -220,7 +222,7 @@ def find_batch_size(
         finally:
             batches.close()
             notes = kept.restore()
-            _let_go()
+            free_memory()
         if ranks is not None:
             every = [note for part in ranks.gather(notes) for note in part]
             notes = tuple(dict.fromkeys(every))
@@ -277,12 +279,6 @@ def _batches(
             "Give make_batch, a function from a size to a batch, or a DataLoader as loader=.",
         )
     return LoadedBatches(loader) if make_batch is None else MadeBatches(make_batch, max_batch)
-
-
-def _step_on(train_step: Any, batches: Batches, own: int | None) -> StepOnBatches:
-    from ..probes.doors.step_on_batches import StepOnBatches
-
-    return StepOnBatches(train_step, batches, own_size=own)
 
 
 def _kept(train_step: Any, make_batch: Any, loader: Any, state: Sequence[Any]) -> TrainingState:
@@ -342,12 +338,6 @@ def _check_alike(ranks: LiveRanks, options: RunOptions, step: StepOnBatches) -> 
         )
 
 
-def _check_numbers(**numbers: int | None) -> None:
-    for name, value in numbers.items():
-        if value is not None and (type(value) is not int or value < 1):
-            raise UsageError(f"{name}={value!r} is not a whole number above 0.", "Give one.")
-
-
 def _seconds(budget: float | str) -> float:
     if not isinstance(budget, str):
         return budget
@@ -355,21 +345,6 @@ def _seconds(budget: float | str) -> float:
         return parse_seconds(budget)
     except ValueError as error:
         raise UsageError(f"budget: {error}.", 'Give seconds, or text such as "2m".') from None
-
-
-def _samples_of(step: StepOnBatches) -> int | None:
-    return step.info().num_samples
-
-
-def _let_go() -> None:
-    """What the steps held is free for the training."""
-    import gc
-
-    import torch
-
-    gc.collect()
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.empty_cache()
 
 
 def _not_restored(what: str) -> str:

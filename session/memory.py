@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -14,8 +13,8 @@ from ..errors import BatchAdvisorError
 from ..probes.memory.analysis import devices_of, notes_of
 from ..probes.memory.snapshot import Snapshot, read_snapshot
 from ..records import MemoryAnalysis, RunRecord, SnapshotDevice
-from ..reports.blocks import Document
-from .recording.store import MEMORY_PAGE, write_output, write_whole
+from .pages import file_text
+from .recording.store import MEMORY_PAGE, write_whole
 
 
 def analyze_memory(path: Path) -> MemoryAnalysis:
@@ -49,30 +48,6 @@ def _with_split_limit(device: SnapshotDevice, snapshot: Snapshot) -> SnapshotDev
     return msgspec.structs.replace(device, split_limit=split_limit(growing, limit))
 
 
-def write_memory_report(report: Callable[[], Document], data: str, path: Path) -> None:
-    """Writes a report whole or not at all; the suffix chooses the format.
-
-    Args:
-        report: makes it, for people.
-        data: the same as JSON.
-
-    Raises:
-        RunError: it cannot be written.
-    """
-    suffix = path.suffix.lower()
-    if suffix == ".json":
-        text = data + "\n"
-    elif suffix == ".md":
-        from ..reports.markdown.document import render as markdown
-
-        text = markdown(report())
-    else:
-        from ..reports.html.document import render as html
-
-        text = html(report())
-    write_output(path, text)
-
-
 def write_memory_page(record: RunRecord, folder: Path, snapshot: Path | None = None) -> str:
     """Leaves a page of where the memory goes in the folder of a run that had too little.
 
@@ -84,13 +59,12 @@ def write_memory_page(record: RunRecord, folder: Path, snapshot: Path | None = N
     """
     from ..advisor.advise import advise
     from ..reports.builder.sections.memory import memory_page
-    from ..reports.html.document import render
 
     path = folder / MEMORY_PAGE
     analysis, problem = _analysis(snapshot)
     try:
         page = memory_page(record, advise(record).recommended, analysis)
-        write_whole(path, render(page).encode())
+        write_whole(path, file_text(page, markdown=False).encode())
     except OSError as error:
         return f"{path} could not be written: {error.strerror or error}"
     return problem

@@ -12,6 +12,7 @@ from ..errors import UsageError
 from ..records import SCHEMA_VERSION, Goal, RunRecord
 from ..reports.report import ComparisonReport, Report
 from .features import with_features
+from .pages import file_text
 from .recording.store import DEVICES, read_record, read_samples, write_output
 
 SUFFIXES = {".html": "HTML", ".htm": "HTML", ".md": "Markdown", ".json": "JSON"}
@@ -146,7 +147,9 @@ def rendered(
 
         return data(report)
     if isinstance(report, ComparisonReport):
-        return _comparison_text(report, kind)
+        from ..reports.builder.comparison import comparison_page
+
+        return file_text(comparison_page(report), markdown=kind == "Markdown")
     if kind == "Markdown":
         from ..reports.markdown.page import render as markdown
 
@@ -155,19 +158,6 @@ def rendered(
     from .run_traces import pictures_of
 
     return html(report, None if record is None else pictures_of(report, *record))
-
-
-def _comparison_text(report: ComparisonReport, kind: str) -> str:
-    from ..reports.builder.comparison import comparison_page
-
-    page = comparison_page(report)
-    if kind == "Markdown":
-        from ..reports.markdown.document import render as markdown
-
-        return markdown(page)
-    from ..reports.html.document import render as html
-
-    return html(page)
 
 
 def _is_ours(path: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from importlib import resources
 
@@ -14,6 +13,7 @@ from ..advisor.tails.sweeps import sweep as sweep_sizes
 from ..errors import UsageError
 from ..records import Explained, Pipeline, Proof, Record, SweepRow, TailReport
 from ..reports.blocks import Document
+from .pages import terminal_text
 
 MAX_SWEEP = 100_000
 """More sizes make no table that anybody reads."""
@@ -113,15 +113,7 @@ def catalogue_text(pages: Sequence[Explained], *, width: int) -> str:
 
 
 def _text(page: Document, width: int, next_command: str = "") -> str:
-    from ..reports.terminal.document import render
-
-    return render(
-        page,
-        next_command=next_command,
-        width=width,
-        color=False,
-        encoding=sys.stdout.encoding or "ascii",
-    ).rstrip("\n")
+    return terminal_text(page, width=width, next_command=next_command).rstrip("\n")
 
 
 def _next(report: TailReport) -> str:

@@ -2,7 +2,8 @@
 
 import msgspec
 from batchadvisor.advisor.advise import advise
-from batchadvisor.features.plan.split.cluster import Probed, plan_cluster
+from batchadvisor.features.plan.split.cards import Probed
+from batchadvisor.features.plan.split.cluster import plan_cluster
 from batchadvisor.records import Communication, Distribution, RankPairs, ScriptInfo, Versions
 
 from .on_paper import GIB, discovery_of, failure_of, metered, numbered, record_of, trial_of

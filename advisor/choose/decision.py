@@ -142,9 +142,9 @@ def choose(measurements: Measurements, goal: Goal) -> Decision:
 
 def _of_the_goal(measurements: Measurements) -> int | None:
     """The objective under its constraints: ran, fits, and not refused by the confirmation."""
-    confirmed = {trial.batch_size for trial in measurements.confirmations}
+    confirmed = measurements.confirmed_sizes
     if measurements.is_another_goal:
-        confirmed = set()  # its size was measured once
+        confirmed = frozenset()  # its size was measured once
     proposed = finalists(measurements)
     usable = measurements.usable_sizes
     if measurements.goal.kind != "memory":  # one that ran, and was not timed, is no answer
@@ -322,7 +322,7 @@ def _fastest(measurements: Measurements, size: int) -> Because:
     again = _with_ratio(Because("faster again", best), measurements, size, best)
     if again.ratio is not None:
         return again
-    confirmed = {trial.batch_size for trial in measurements.confirmations}
+    confirmed = measurements.confirmed_sizes
     if size in confirmed and best not in confirmed:
         return Because("fastest confirmed", best)
     return Because("fastest")
@@ -392,9 +392,9 @@ def _with_ratio(because: Because, measurements: Measurements, size: int, other: 
 
 
 def _met_again(measurements: Measurements, size: int, other: int) -> bool:
-    confirmed = {trial.batch_size for trial in measurements.confirmations}
     in_turn = (set(turns.sizes) for turns in measurements.confirmed_turns)
-    return {size, other} <= confirmed or any({size, other} <= sizes for sizes in in_turn)
+    met = (measurements.confirmed_sizes, *in_turn)
+    return any({size, other} <= sizes for sizes in met)
 
 
 def _why_none(measurements: Measurements) -> Because:

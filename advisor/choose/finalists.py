@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from ...records import Trial
@@ -205,12 +205,12 @@ def is_below(measurements: Measurements, size: int, other: int, floor: float) ->
 
 def _fastest_above(measurements: Measurements, size: int) -> int | None:
     """The larger size with the highest throughput, which a knee has to be compared with."""
-    larger = {other: trial for other, trial in measurements.searched.items() if other > size}
-    return max(larger, key=lambda other: throughput(larger[other]), default=None)
+    return _fastest_of(measurements, (other for other in measurements.searched if other > size))
 
 
 def _runner_up(measurements: Measurements, best: int) -> int | None:
-    others = {size: trial for size, trial in measurements.searched.items() if size != best}
-    if not others:
-        return None
-    return max(others, key=lambda size: throughput(others[size]))
+    return _fastest_of(measurements, (size for size in measurements.searched if size != best))
+
+
+def _fastest_of(measurements: Measurements, sizes: Iterable[int]) -> int | None:
+    return max(sizes, key=lambda size: throughput(measurements.searched[size]), default=None)

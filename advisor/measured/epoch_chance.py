@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from math import exp, lgamma, log1p
+from math import exp, expm1, lgamma, log1p
 from typing import NamedTuple
 
 from ...records import LengthCensus, LengthLaw
@@ -124,12 +124,9 @@ def _padded(
         drawn -= drawn % size
     if census.complete and not epoch.replaced:
         too_long = round(share * census.num_samples)
-        return 1 - _none_drawn(too_long, drawn, census.num_samples)
-    return 1.0 if share >= 1 else -_expm1(drawn * log1p(-share))
-
-
-def _expm1(value: float) -> float:
-    return exp(value) - 1
+        # None is drawn where all of them lie among those that are left.
+        return 1 - _all_among(too_long, census.num_samples - drawn, census.num_samples)
+    return 1.0 if share >= 1 else -expm1(drawn * log1p(-share))
 
 
 def _all_among(num: int, places: int, total: int) -> float:
@@ -137,11 +134,6 @@ def _all_among(num: int, places: int, total: int) -> float:
     if num == 0:
         return 1.0
     return exp(_log_choose(places, num) - _log_choose(total, num)) if num <= places else 0.0
-
-
-def _none_drawn(num: int, drawn: int, total: int) -> float:
-    """The chance that none of `num` samples is among those drawn without replacement."""
-    return _all_among(num, total - drawn, total)
 
 
 def _log_choose(total: int, num: int) -> float:
@@ -223,7 +215,7 @@ def _summed(
         cell = min(CELLS + 1, int(limit + 0.5))
         part = min(1.0, limit + 0.5 - cell)
         tail = above[cell] * (1 - part) + above[cell + 1] * part
-        return 1.0 if tail >= 1 else -_expm1(batches * log1p(-max(0.0, tail)))
+        return 1.0 if tail >= 1 else -expm1(batches * log1p(-max(0.0, tail)))
 
     return at
 

@@ -68,13 +68,10 @@ def kernel_limit(
     words = detail.lower()
     about_index = any(part in words for part in _INDEX)
     about_grid = any(part in words for part in _GRID)
-    num_elements = prod(shape) if shape else 0
-    most = MOST_ELEMENTS - about_index
-    if num_elements > most and (about_index or any(part in words for part in _ADDRESS)):
-        axes = " x ".join(map(str, shape))
-        why = f"a tensor of {axes} has {num_elements:,} elements, and an index of 32 bits reaches"
-        grows = batch_size is not None and _grows(shape, batch_size)
-        return KernelLimit(f"{why} {most:,}", _within(most, num_elements, batch_size, grows=grows))
+    if about_index or any(part in words for part in _ADDRESS):
+        limit = beyond_index(shape, batch_size, MOST_ELEMENTS - about_index)
+        if limit is not None:
+            return limit
     first = shape[0] if shape and not shape[0] % (batch_size or 1) else batch_size or 0
     if first > MOST_BLOCKS and (about_grid or any(part in words for part in _ARGUMENT)):
         why = f"{first:,} along the first axis, a grid has {MOST_BLOCKS:,} blocks along its second"
@@ -84,8 +81,13 @@ def kernel_limit(
     return None
 
 
-def beyond_index(shape: Sequence[int], batch_size: int) -> KernelLimit | None:
-    """The limit that a size which ran lies beyond, by its largest tensor; `None` within it.
+def beyond_index(
+    shape: Sequence[int], batch_size: int | None, most: int = MOST_ELEMENTS
+) -> KernelLimit | None:
+    """The limit that a size lies beyond, by its largest tensor; `None` within it.
+
+    Args:
+        most: elements that an index reaches.
 
     >>> beyond_index((43, 2047, 50000), 43).largest
     20
@@ -93,14 +95,14 @@ def beyond_index(shape: Sequence[int], batch_size: int) -> KernelLimit | None:
     True
     """
     num_elements = prod(shape) if shape else 0
-    if num_elements <= MOST_ELEMENTS:
+    if num_elements <= most:
         return None
     axes = " x ".join(map(str, shape))
-    grows = _grows(shape, batch_size)
+    grows = batch_size is not None and _grows(shape, batch_size)
     return KernelLimit(
         f"a tensor of {axes} has {num_elements:,} elements, and an index of 32 bits reaches "
-        f"{MOST_ELEMENTS:,}",
-        _within(MOST_ELEMENTS, num_elements, batch_size, grows=grows),
+        f"{most:,}",
+        _within(most, num_elements, batch_size, grows=grows),
     )
 
 

@@ -18,7 +18,8 @@ from math import asinh, atan, cos, erfc, pi, sin, sinh, sqrt
 from typing import NamedTuple
 
 from ...records import LengthLaw
-from .length_law import LEAST_SPREAD, solution, terms_of
+from .least_squares import solution
+from .length_law import LEAST_SPREAD, terms_of
 
 NODES = 201
 """Places at which the error is looked at, denser in the middle."""
@@ -74,14 +75,9 @@ def error_of(law: LengthLaw, num_samples: float, length: float) -> LawError:
     if not rows:
         return LawError(law.spread)
     asked = _row(law, num_samples, length, _peak(law, num_samples, length))
-    size = len(asked)
-    matrix = [
-        [*(sum(row[i] * row[j] for row in rows) for j in range(size)), asked[i]]
-        for i in range(size)
-    ]
-    solved = solution(matrix) or [0.0] * size
+    solved = solution(rows, asked) or [0.0] * len(asked)
     wider = sqrt(1 + max(0.0, sum(part * term for part, term in zip(solved, asked, strict=True))))
-    freedom = max(1, len(rows) - size)
+    freedom = max(1, len(rows) - len(asked))
     misses = [_peak(law, num, longest) / peak - 1 for num, longest, peak in law.windows]
     estimated = sqrt(sum(miss * miss for miss in misses) / freedom)
     return LawError(LEAST_SPREAD * wider, estimated * wider, freedom)

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from ...records import MemoryLaw, TimeLaw
 from .isotonic import rising
+from .least_squares import fits
 
 MAX_MEMORY_RESIDUAL = 0.05
 """A memory law that misses one of its points by more is refused."""
@@ -28,25 +29,9 @@ def line_through(points: Sequence[tuple[float, float]]) -> tuple[float, float, f
     """
     if len({x for x, _ in points}) < 2:
         return None
-    weights = [1 / (y * y) for _, y in points]
-    total = sum(weights)
-    mean_x = sum(w * x for w, (x, _) in zip(weights, points, strict=True)) / total
-    mean_y = sum(w * y for w, (_, y) in zip(weights, points, strict=True)) / total
-    spread = sum(w * (x - mean_x) ** 2 for w, (x, _) in zip(weights, points, strict=True))
-    slope = (
-        sum(w * (x - mean_x) * (y - mean_y) for w, (x, y) in zip(weights, points, strict=True))
-        / spread
-    )
-    fixed = mean_y - slope * mean_x
-    if fixed < 0:
-        fixed = 0.0
-        slope = sum(w * x * y for w, (x, y) in zip(weights, points, strict=True)) / sum(
-            w * x * x for w, (x, _) in zip(weights, points, strict=True)
-        )
-    if slope <= 0:
-        return None
-    miss = max(abs(fixed + slope * x - y) / y for x, y in points)
-    return fixed, slope, miss
+    best = min(fits([(1 / y, x / y) for x, y in points], range(2)), key=lambda fit: fit.squares)
+    fixed, slope = best.numbers
+    return (fixed, slope, max(map(abs, best.misses))) if slope else None
 
 
 def fit_memory(peaks: Mapping[int, int], target_bytes: int) -> MemoryLaw | str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
 from math import sqrt
 from typing import NamedTuple
 
 from ...records import LengthLaw, Trial
+from .least_squares import Fit, fits
 
 MAX_LENGTH_RESIDUAL = 0.12
 """A law that misses one of its points by more is refused."""
@@ -19,7 +19,6 @@ LEAST_PEAK_GROWTH = 0.03
 """Peaks that differ by a smaller share differ by little more than equal ones, and a law through
 them would be carried far beyond what it rests on."""
 MIN_POINTS = 3
-_TINY = 1e-12
 
 
 class Point(NamedTuple):
@@ -92,65 +91,20 @@ def _fit(points: Sequence[Point]) -> LengthLaw | None:
 
 
 def _best(points: Sequence[Point], allowed: tuple[int, ...]) -> LengthLaw | None:
-    """Least squares of the relative misses, with no number below zero: all subsets are tried."""
-    laws = [
-        law
-        for num in range(1, len(allowed) + 1)
-        for terms in combinations(allowed, num)
-        if (law := _solved(points, terms)) is not None
-    ]
+    """The law with the least spread, of those that have no number below zero."""
+    rows = [[term / point.peak_bytes for term in point.terms] for point in points]
+    laws = [_law(points, fit) for fit in fits(rows, allowed)]
     return min(laws, key=lambda law: law.spread, default=None)
 
 
-def _solved(points: Sequence[Point], terms: tuple[int, ...]) -> LengthLaw | None:
-    rows = [[point.terms[term] / point.peak_bytes for term in terms] for point in points]
-    size = len(terms)
-    matrix = [
-        [sum(row[i] * row[j] for row in rows) for j in range(size)] + [sum(row[i] for row in rows)]
-        for i in range(size)
-    ]
-    values = solution(matrix)
-    if values is None or min(values) < 0:
-        return None
-    numbers = [0.0, 0.0, 0.0]
-    for term, value in zip(terms, values, strict=True):
-        numbers[term] = value
-    misses = [sum(row[i] * values[i] for i in range(size)) - 1 for row in rows]
-    free = max(1, len(points) - size)
-    spread = sqrt(sum(miss * miss for miss in misses) / free)
+def _law(points: Sequence[Point], fit: Fit) -> LengthLaw:
+    fixed, per_token, per_square = fit.numbers
+    free = max(1, len(points) - fit.num_used)
     return LengthLaw(
-        fixed_bytes=numbers[0],
-        per_token_bytes=numbers[1],
-        per_square_bytes=numbers[2],
-        residual=max(map(abs, misses)),
-        spread=max(spread, LEAST_SPREAD),
+        fixed_bytes=fixed,
+        per_token_bytes=per_token,
+        per_square_bytes=per_square,
+        residual=max(map(abs, fit.misses)),
+        spread=max(sqrt(fit.squares / free), LEAST_SPREAD),
         windows=tuple((point.num_samples, point.longest, point.peak_bytes) for point in points),
     )
-
-
-def solution(matrix: list[list[float]]) -> list[float] | None:
-    """The solution of a small system; `None` where it has none, or more than one.
-
-    Args:
-        matrix: its rows, each with the right side behind it.
-    """
-    size = len(matrix)
-    # Each number of its own order of magnitude: equations are scaled first.
-    scale = [sqrt(matrix[i][i]) or 1.0 for i in range(size)]
-    rows = [
-        [value / scale[i] / (scale[j] if j < size else 1.0) for j, value in enumerate(matrix[i])]
-        for i in range(size)
-    ]
-    for place in range(size):
-        best = max(range(place, size), key=lambda row: abs(rows[row][place]))
-        if abs(rows[best][place]) < _TINY:
-            return None
-        rows[place], rows[best] = rows[best], rows[place]
-        for other in range(size):
-            if other != place:
-                factor = rows[other][place] / rows[place][place]
-                rows[other] = [
-                    mine - factor * theirs
-                    for mine, theirs in zip(rows[other], rows[place], strict=True)
-                ]
-    return [rows[i][size] / rows[i][i] / scale[i] for i in range(size)]

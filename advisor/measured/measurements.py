@@ -366,6 +366,11 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         return tuple(latest_confirmation(self.record.trials, apart=apart))
 
     @cached_property
+    def confirmed_sizes(self) -> frozenset[int]:
+        """The sizes of that series."""
+        return frozenset(trial.batch_size for trial in self.confirmations)
+
+    @cached_property
     def confirmed_turns(self) -> tuple[Turns, ...]:
         """Readings of the finalists in turn, in the process of the confirmation.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import sqrt
-from statistics import NormalDist
+
+from ...spread import student
 
 MIN_NOISE_STEPS = 8
 """Fewer measured steps give no interval that could be believed."""
@@ -59,28 +60,10 @@ def noise_interval(
     ratio = sum_signal / sum_noise
     mean = sum(known) / num
     error = sqrt((num - 1) / num * sum((estimate - mean) ** 2 for estimate in known))
-    two_sided = student_quantile(0.5 + NOISE_CONFIDENCE / 2, num - 1) * error
+    two_sided = student(num - 1, NOISE_CONFIDENCE) * error
     if ratio - two_sided > 0:
         return 1 / (ratio + two_sided), 1 / (ratio - two_sided)
-    upper = ratio + student_quantile(NOISE_CONFIDENCE, num - 1) * error
+    upper = ratio + student(num - 1, 2 * NOISE_CONFIDENCE - 1) * error  # one-sided
     if upper <= 0:
         return "the noise hides the gradient altogether"
     return 1 / upper, None
-
-
-def student_quantile(probability: float, degrees: int) -> float:
-    """Quantile of Student's t, by the expansion around the normal one.
-
-    Abramowitz and Stegun 26.7.5, four terms; off by less than 0.3 % from 7 degrees on.
-
-    >>> round(student_quantile(0.975, 10), 2), round(student_quantile(0.95, 30), 3)
-    (2.23, 1.697)
-    """
-    z = NormalDist().inv_cdf(probability)
-    n = float(degrees)
-    return (
-        z
-        + (z**3 + z) / (4 * n)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
-    )

@@ -2,20 +2,18 @@
 
     seconds = fixed + a x positions + b x rows x length²
 
-Positions are places for tokens, padding included; the square is what attention adds. No term may
-be negative: of the subsets of the terms the one with the least squared relative error is taken
-(Lawson and Hanson, Solving Least Squares Problems, chapter 23; with three terms all can be tried).
+Positions are places for tokens, padding included; the square is what attention adds. No number is
+below zero, and each step weighs alike; see least_squares.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
-from math import fsum
 from statistics import median
 from typing import NamedTuple
 
 from ...records import TokenStep
+from .least_squares import fits
 
 MIN_LAW_STEPS = 8
 MIN_RANGE = 1.15
@@ -90,49 +88,11 @@ def _without_held_up(known: Sequence[tuple[float, float, float]]) -> PositionLaw
 
 
 def _fit(steps: Sequence[tuple[float, float, float]]) -> PositionLaw:
-    best: tuple[float, list[float]] | None = None
-    for num in (1, 2, 3):
-        for terms in combinations(range(3), num):
-            # Each step weighs alike, by its relative error; terms are scaled to about 1.
-            rows = [
-                [(1.0, positions, squares)[term] / seconds for term in terms]
-                for positions, squares, seconds in steps
-            ]
-            solved = _least_squares(rows)
-            if solved is None or min(solved) < 0:
-                continue
-            error = fsum(
-                (1 - fsum(a * b for a, b in zip(solved, row, strict=True))) ** 2 for row in rows
-            )
-            if best is None or error < best[0]:
-                full = [0.0, 0.0, 0.0]
-                for term, value in zip(terms, solved, strict=True):
-                    full[term] = value
-                best = error, full
-    assert best is not None  # one term alone is never negative
-    fixed, position, square = best[1]
-    law = PositionLaw(fixed, position, square, 0.0, len(steps))
-    off = median(abs(1 - law.step_s(*step[:2]) / step[2]) for step in steps)
-    return law._replace(residual=off)
-
-
-def _least_squares(rows: Sequence[Sequence[float]]) -> list[float] | None:
-    """The weights of the columns whose sum is nearest to 1 in all rows; `None` if they depend."""
-    num = len(rows[0])
-    scale = [max(abs(row[column]) for row in rows) or 1.0 for column in range(num)]
-    scaled = [[value / by for value, by in zip(row, scale, strict=True)] for row in rows]
-    matrix = [
-        [fsum(row[i] * row[j] for row in scaled) for j in range(num)]
-        + [fsum(row[i] for row in scaled)]
-        for i in range(num)
+    rows = [
+        (1 / seconds, positions / seconds, squares / seconds)
+        for positions, squares, seconds in steps
     ]
-    for i in range(num):  # Gauss, the largest pivot first
-        pivot = max(range(i, num), key=lambda k: abs(matrix[k][i]))
-        if abs(matrix[pivot][i]) < 1e-12:
-            return None
-        matrix[i], matrix[pivot] = matrix[pivot], matrix[i]
-        for k in range(num):
-            if k != i:
-                share = matrix[k][i] / matrix[i][i]
-                matrix[k] = [a - share * b for a, b in zip(matrix[k], matrix[i], strict=True)]
-    return [matrix[i][num] / matrix[i][i] / scale[i] for i in range(num)]
+    # There is one: a term alone is never negative.
+    best = min(fits(rows, range(3)), key=lambda fit: fit.squares)
+    fixed, position, square = best.numbers
+    return PositionLaw(fixed, position, square, median(map(abs, best.misses)), len(steps))

@@ -20,8 +20,8 @@ from statistics import NormalDist
 import msgspec
 
 from ...records import LoaderInfo, RunRecord, Spread, Tokens, Trial, Turns
-from ...spread import CONFIDENCE, inverse, rate_of_sums, scaled
-from .trials import wait_within
+from ...spread import CONFIDENCE, rate_of_sums, scaled
+from .trials import at_rate, samples_a_step
 from .usual_steps import Usual, usual_steps
 
 NORMAL = NormalDist()
@@ -39,7 +39,7 @@ def tokens_a_sample(trials: Iterable[Trial]) -> float | None:
         if tokens is None or tokens.real_per_step is None or tokens.inferred:
             return None
         num = tokens.num_batches * trial.batch_size * trial.arrived_share
-        total += num * tokens.real_per_step / _samples_a_step(trial)
+        total += num * tokens.real_per_step / samples_a_step(trial)
         weight += num
     return total / weight if weight and total else None
 
@@ -112,10 +112,7 @@ def _by_law(trial: Trial, mean: float, usual: Usual) -> Trial:
         low=max(samples_per_s.low / (1 + off), samples_per_s.median / 100),
         high=samples_per_s.high * (1 + off),
     )
-    step_s = inverse(samples_per_s, _samples_a_step(trial))
-    return msgspec.structs.replace(
-        trial, samples_per_s=samples_per_s, step_s=step_s, input_wait_s=wait_within(trial, step_s)
-    )
+    return at_rate(trial, samples_per_s)
 
 
 def _speed(tokens: Tokens, usual: Usual) -> Spread | None:
@@ -147,9 +144,7 @@ def _turns_by_law(turns: Turns, usual: Usual, mean: float, micro: int) -> Turns:
     if turns.unsure:
         return turns  # at this pace already
     if not turns.positions or None in known:
-        return Turns(
-            sizes=turns.sizes, step_s=tuple((None,) * len(turns.sizes) for _ in turns.step_s)
-        )
+        return _without_times(turns)
 
     def amount(row: int, column: int) -> float | None:
         positions, squares = turns.positions[row][column], turns.squares[row][column]
@@ -204,10 +199,7 @@ def _by_tokens(trial: Trial, mean: float) -> Trial:
     samples_per_s = scaled(rate, 1 / mean)
     if samples_per_s.low <= 0:  # so few steps that nothing bounds it
         samples_per_s = msgspec.structs.replace(samples_per_s, low=samples_per_s.median / 100)
-    step_s = inverse(samples_per_s, _samples_a_step(trial))
-    return msgspec.structs.replace(
-        trial, samples_per_s=samples_per_s, step_s=step_s, input_wait_s=wait_within(trial, step_s)
-    )
+    return at_rate(trial, samples_per_s)
 
 
 def _rate(tokens: Tokens | None) -> Spread | None:
@@ -217,17 +209,11 @@ def _rate(tokens: Tokens | None) -> Spread | None:
 
 
 def _turns(trial: Trial, turns: Turns, mean: float) -> Turns:
-    """Seconds of each turn as if its steps had held the mean number of tokens.
-
-    Of turns that counted none there are no times; that these sizes met stays known, or they would
-    be asked to meet again, to no end.
-    """
+    """Seconds of each turn as if its steps had held the mean number of tokens."""
     if not turns.real:
-        nothing = tuple((None,) * len(turns.sizes) for _ in turns.step_s)
-        return Turns(sizes=turns.sizes, step_s=nothing)
+        return _without_times(turns)
     micro = trial.micro_batches or 1
     usual = [size * micro * mean for size in turns.sizes]
-
     mean_real = tuple(
         tuple(None if real is None else each for real, each in zip(row, usual, strict=True))
         for row in turns.real
@@ -235,6 +221,8 @@ def _turns(trial: Trial, turns: Turns, mean: float) -> Turns:
     return msgspec.structs.replace(_rescaled(turns, usual, turns.real), real=mean_real)
 
 
-def _samples_a_step(trial: Trial) -> float:
-    """Samples that reached the loop in a step."""
-    return trial.batch_size * (trial.micro_batches or 1) * trial.arrived_share
+def _without_times(turns: Turns) -> Turns:
+    """Turns that tell no time; that these sizes met stays known, or they would be asked to meet
+    again, to no end."""
+    nothing = tuple((None,) * len(turns.sizes) for _ in turns.step_s)
+    return Turns(sizes=turns.sizes, step_s=nothing)

@@ -45,23 +45,23 @@ def compared(trials: Sequence[Trial], speeds: Speeds) -> dict[int, Trial]:
     fastest = fastest_of(trials)
     for size, trial in fastest.items():
         if speeds.took_turns(size):
-            samples_per_s = speeds.rate(size)
-            per_step = size * (trial.micro_batches or 1) * trial.arrived_share
-            step_s = inverse(samples_per_s, per_step)
-            fastest[size] = msgspec.structs.replace(
-                trial,
-                samples_per_s=samples_per_s,
-                step_s=step_s,
-                input_wait_s=wait_within(trial, step_s),
-            )
+            fastest[size] = at_rate(trial, speeds.rate(size))
     return fastest
 
 
-def wait_within(trial: Trial, step_s: Spread) -> Spread | None:
-    """Seconds that a step of another time waits for its loader: the share that was measured."""
-    if trial.input_wait_s is None or trial.step_s is None or trial.step_s.median <= 0:
-        return trial.input_wait_s
-    return scaled(trial.input_wait_s, step_s.median / trial.step_s.median)
+def at_rate(trial: Trial, samples_per_s: Spread) -> Trial:
+    """The trial at another rate: its step waits for the loader for the share that was measured."""
+    step_s, wait_s = inverse(samples_per_s, samples_a_step(trial)), trial.input_wait_s
+    if wait_s is not None and trial.step_s is not None and trial.step_s.median > 0:
+        wait_s = scaled(wait_s, step_s.median / trial.step_s.median)
+    return msgspec.structs.replace(
+        trial, samples_per_s=samples_per_s, step_s=step_s, input_wait_s=wait_s
+    )
+
+
+def samples_a_step(trial: Trial) -> float:
+    """Samples that reached the loop in a step."""
+    return trial.batch_size * (trial.micro_batches or 1) * trial.arrived_share
 
 
 def pooled(trials: Iterable[Trial], field: str) -> Spread | None:

@@ -100,7 +100,7 @@ def _first_fitting(
     measurements: Measurements, budget: Budget, several: Iterable[Sequence[int]]
 ) -> TrialRequest | None:
     """The first of these that have not met, in as many rounds as there is time for."""
-    ready = {trial.batch_size for trial in measurements.confirmations}
+    ready = measurements.confirmed_sizes
     for sizes in several:
         if len(sizes) < 2 or have_met(measurements, sizes):
             continue

@@ -11,7 +11,10 @@ from ...cli.common import (
     check_output_and_json,
     debug_option,
     end_like_ctrl_c,
+    force_option,
+    json_option,
     multiple_option,
+    output_option,
     terminal,
     wrote,
 )
@@ -33,13 +36,8 @@ MOST_SHARD_RANKS = 65_536
     help="GPUs by name, also as torch prints it, or memory: H200,A100-40GB,22GiB; `all` for the "
     "whole table (default: those whose speed is known). May be repeated.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=PLACE,
-    help="Write the report to this file; its suffix sets the format: .html, .md or .json.",
-)
-@click.option("--force", is_flag=True, help="Overwrite a file that this command did not write.")
+@output_option("report")
+@force_option
 @click.option(
     "--lora",
     default="",
@@ -71,7 +69,7 @@ MOST_SHARD_RANKS = 65_536
     metavar="RECORD",
     help="A run of the script on one real GPU: how far its steps are off the lower bound.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+@json_option
 @click.option(
     "--all",
     "everything",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,15 +10,14 @@ from typing import NamedTuple
 import msgspec
 
 from ...errors import RunError, UsageError
-from ...records import FakeTrial, RunRecord, Variant
+from ...records import FakeTrial, LivedBefore, RunRecord, Variant
 from ...session.display import Display
-from ...session.memory import write_memory_report
+from ...session.pages import terminal_text, write_page
 from ...session.run import Run
 from ...session.setup.options import RunOptions
 from ...units import parse_bytes
 from .fake_loop import WHY_NOT, CannotFakeError, FakeLoop
 from .fit.evaluation import beside_evaluation
-from .fit.first_steps import Held
 from .fit.forecast import assumptions, forecast, next_size, peak_range
 from .fit.gpu_specs import SPECS
 from .fit.gpus import MEMORY_GIB, AmbiguousGpuError, gpu_named, nearest
@@ -27,7 +25,7 @@ from .fit.nothing_fits import fits_nowhere, too_small
 from .fit.size_limits import size_limits
 from .records import Estimate, Forecast
 from .step_times import StepTimes, calibration_record
-from .what_ifs import Wanted, hopeless, looked_at, trial_at
+from .what_ifs import Wanted, hopeless, looked_at
 
 VARIANTS = (
     Variant(),
@@ -197,7 +195,7 @@ def estimate(
         lengths=tuple(lengths),
         bounds=times.bounds(forecasts),
         calibration=times.calibration(written),
-        tensors=peak_range(trial_at(written, own).peak_bytes),
+        tensors=peak_range(written.trial_at(own).peak_bytes),
         compiled=discovery.compiled,
         evaluation=evaluation,
         limits=size_limits(forecasts),
@@ -241,7 +239,7 @@ def _forecast(
     """
     trials: list[FakeTrial] = []
     requests: list[tuple[int, ...]] = []
-    held: list[Held] = []
+    held: list[LivedBefore] = []
     most_bytes = max(memory for _, memory in sizes.gpus)
     while True:
         size = next_size(
@@ -253,14 +251,14 @@ def _forecast(
                 held=held, expandable=sizes.expandable, multiple_of=sizes.multiple_of,
                 own=sizes.own, eager=loop.eager,
             )  # fmt: skip
-        result = loop.step(size, variant)
-        trials.append(result.made)
+        trial, result = loop.step(size, variant)
+        trials.append(trial)
         if times is not None:
             times.note(variant, size, result)
             if written is not None and times.are_alike(variant, written.variant, size):
                 return msgspec.structs.replace(written, variant=variant)
         requests.append(result.requests)
-        held.append(result.held)
+        held.append(result.lived)
 
 
 def _looked_at(
@@ -314,7 +312,7 @@ def estimate_json(answer: Estimate, *, everything: bool = False) -> str:
 
 def _with_own_step_alone(answer: Estimate) -> Estimate:
     """Without what other steps than the script's own were made of."""
-    own = trial_at(answer.forecasts[0], answer.batch_size)
+    own = answer.forecasts[0].trial_at(answer.batch_size)
 
     def brief(forecasts: Sequence[Forecast]) -> tuple[Forecast, ...]:
         return tuple(
@@ -353,14 +351,12 @@ def write_estimate(
     from .page import build_estimate
 
     data = estimate_json(answer, everything=everything)
-    write_memory_report(lambda: build_estimate(answer, next_command), data, path)
+    write_page(lambda: build_estimate(answer, next_command), data, path)
 
 
 def estimate_text(answer: Estimate, next_command: str, *, width: int, color: bool) -> str:
     """The output of the command."""
-    from ...reports.terminal.document import render
     from .page import build_estimate
 
     page = build_estimate(answer, next_command)
-    encoding = sys.stdout.encoding or "ascii"
-    return render(page, width=width, color=color, encoding=encoding).rstrip("\n")
+    return terminal_text(page, width=width, color=color).rstrip("\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ...advisor.measured.step_law import SMALLEST
 from ...errors import BatchAdvisorError, RunError, ScriptError
@@ -11,11 +10,10 @@ from ...probes.process.endings import WorkerGone
 from ...probes.process.messages import FakeResult, Raised
 from ...probes.process.orders import RunFake
 from ...probes.process.worker_like import WorkerLike
-from ...records import Discovery, FakeTrial, OpWork, Variant
+from ...records import Discovery, FakeTrial, Variant
 from ...session.display import Display
 from ...session.fake_failures import why_not_faked
 from ...session.run import Run
-from .fit.first_steps import Held
 from .records import EvaluationPeak
 
 WHY_NOT = "`batchadvisor run` measures what it takes, on the GPU itself."
@@ -28,17 +26,6 @@ MOST_STARTS = 4
 
 class CannotFakeError(Exception):
     """A step that could not be made; its text says why."""
-
-
-class Made(NamedTuple):
-    """A step that was made; see `FakeResult`."""
-
-    made: FakeTrial
-    requests: tuple[int, ...]
-    held: Held
-    change: str
-    work: tuple[OpWork, ...]
-    no_work: str
 
 
 class FakeLoop:
@@ -110,8 +97,8 @@ class FakeLoop:
                 return
         self._workers.start()
 
-    def step(self, size: int, variant: Variant) -> Made:
-        """A step of a size, the second of two.
+    def step(self, size: int, variant: Variant) -> tuple[FakeTrial, FakeResult]:
+        """A step of a size, the second of two; beside the trial what else is known of it.
 
         Raises:
             CannotFakeError: it could not be made.
@@ -126,7 +113,11 @@ class FakeLoop:
             self._worker = None
             raise CannotFakeError(why_not_faked(gone)) from None
         self.changes[variant.name] = result.change
-        return self._made(result)
+        if result.trial is None:
+            raise CannotFakeError(result.reason)
+        self.blocks, self.eager = result.blocks, result.eager
+        self.grouped = self.grouped or bool(result.lived.passing)
+        return result.trial, result
 
     def evaluation(self, size: int) -> EvaluationPeak | str | None:
         """Finds the peak of the script's evaluation after an epoch of this size, or why it is
@@ -159,20 +150,6 @@ class FakeLoop:
             self.start()
             assert self._worker is not None
         return self._worker
-
-    def _made(self, result: FakeResult) -> Made:
-        if result.trial is None:
-            raise CannotFakeError(result.reason)
-        self.blocks, self.eager = result.blocks, result.eager
-        self.grouped = self.grouped or bool(result.passing)
-        return Made(
-            result.trial,
-            result.requests,
-            Held(result.num_held, result.late, result.products, result.passing, result.emptied),
-            result.change,
-            result.work,
-            result.no_work,
-        )
 
 
 def _may_be_ours(error: ScriptError) -> bool:

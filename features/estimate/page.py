@@ -50,7 +50,7 @@ def build_estimate(answer: Estimate, next_command: str = "") -> Document:
     Args:
         next_command: what to type on a machine with the GPU.
     """
-    written = own_trial(answer.forecasts[0], answer)
+    written = answer.forecasts[0].trial_at(answer.batch_size)
     own = f"batch size {answer.batch_size}"
     if answer.micro_batches > 1:
         own += f", {answer.micro_batches} batches to a step of the optimizer"
@@ -79,11 +79,6 @@ def build_estimate(answer: Estimate, next_command: str = "") -> Document:
 
 def _to_type(command: str) -> list[Section]:
     return [Section(blocks=(Command(label="On the GPU", text=command),))] if command else []
-
-
-def own_trial(forecast: Forecast, answer: Estimate) -> FakeTrial:
-    """The trial of the script's own batch size, or of the next larger size that was looked at."""
-    return next(trial for trial in forecast.trials if trial.batch_size >= answer.batch_size)
 
 
 def _said(texts: Iterable[str], tone: Tone = "plain") -> tuple[Paragraph, ...]:
@@ -144,12 +139,12 @@ def _column(variant: Variant) -> str:
 def _peaks(answer: Estimate) -> Section:
     rows = []
     for forecast in answer.forecasts:
-        trial = own_trial(forecast, answer)
+        trial = forecast.trial_at(answer.batch_size)
         law = line_text(forecast.fixed_bytes, forecast.sample_bytes)
         cells = (forecast.variant.name, format_bytes(trial.peak_bytes), law)
         rows.append(Row(cells=tuple(map(clean, cells))))
     written = answer.forecasts[0]
-    own = own_trial(written, answer)
+    own = written.trial_at(answer.batch_size)
     roles = ", ".join(f"{role} {format_bytes(size)}" for role, size in own.at_peak.items())
     table = Table(
         title="Peak memory",
@@ -169,7 +164,7 @@ def _peaks(answer: Estimate) -> Section:
 
 
 def _what_ifs(answer: Estimate) -> Section:
-    written = own_trial(answer.forecasts[0], answer)
+    written = answer.forecasts[0].trial_at(answer.batch_size)
     known = [line for line in answer.what_ifs if line.saved_bytes is not None]
     rows = []
     for line in sorted(known, key=lambda line: -(line.saved_bytes or 0)):

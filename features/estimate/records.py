@@ -91,6 +91,10 @@ class Forecast(Record, frozen=True, kw_only=True):
     no_law: str = ""
     gpus: tuple[FittedGpu, ...]
 
+    def trial_at(self, batch_size: int) -> FakeTrial:
+        """The trial of this batch size, or of the next larger one that was looked at."""
+        return next(trial for trial in self.trials if trial.batch_size >= batch_size)
+
 
 class EvaluationPeak(Record, frozen=True, kw_only=True):
     """The peak of memory while the script evaluates between two epochs of training.

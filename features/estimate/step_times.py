@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import RunError, UsageError
+from ...probes.process.messages import FakeResult
 from ...records import OpWork, RunRecord, Variant
 from ...session.recording.store import read_record
 from ...session.setup.options import RunOptions, digest_of
-from .fake_loop import Made
 from .fit.gpu_specs import SPECS, specs_of
 from .fit.roofline import Works, calibrated, step_bound, work_at
 from .records import Calibration, Forecast, StepBound
@@ -33,7 +33,7 @@ class StepTimes:
         self._works: dict[str, dict[int, Sequence[OpWork]]] = {}
         self._why_not: dict[str, str] = {}
 
-    def note(self, variant: Variant, size: int, made: Made) -> None:
+    def note(self, variant: Variant, size: int, made: FakeResult) -> None:
         """A step was made."""
         if made.work:
             self._works.setdefault(variant.name, {})[size] = made.work

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...advisor.measured.step_law import SMALLEST
-from ...records import FakeTrial, OptimizerKind, Variant
+from ...records import OptimizerKind, Variant
 from .fake_loop import CannotFakeError, FakeLoop
 from .records import Forecast, WhatIf
 
@@ -65,7 +65,7 @@ def looked_at(
         forecasts: the script as it is written first, then its variants.
         sharded: over the ranks that were asked for, as far as they were looked at.
     """
-    peaks = {each.variant.name: trial_at(each, own).peak_bytes for each in forecasts}
+    peaks = {each.variant.name: each.trial_at(own).peak_bytes for each in forecasts}
     written = peaks["as written"]
     lines = [
         _line(_Change(_column_words(each.variant, loop.blocks), own, each.variant), peak, written)
@@ -75,16 +75,16 @@ def looked_at(
         known = next((each for each in sharded if each.variant == change.variant), None)
         if known is not None:  # a step of it was made already
             text = loop.changes.get(change.variant.name, "")
-            peak = trial_at(known, own).peak_bytes
+            peak = known.trial_at(own).peak_bytes
             lines.append(_line(change._replace(words=_with(change.words, text)), peak, written))
             continue
         try:
-            made = loop.step(change.size, change.variant)
+            trial, made = loop.step(change.size, change.variant)
         except CannotFakeError as error:
             lines.append(_unknown(change, str(error)))
             continue
         words = _with(change.words, made.change)
-        lines.append(_line(change._replace(words=words), made.made.peak_bytes, written))
+        lines.append(_line(change._replace(words=words), trial.peak_bytes, written))
     return tuple(
         line
         for line in lines
@@ -142,8 +142,3 @@ def _unknown(change: _Change, reason: str) -> WhatIf:
     return WhatIf(
         variant=change.variant, change=change.words, batch_size=change.size, reason=reason
     )
-
-
-def trial_at(forecast: Forecast, own: int) -> FakeTrial:
-    """The trial of this batch size, or of the next larger size that was looked at."""
-    return next(trial for trial in forecast.trials if trial.batch_size >= own)

@@ -9,7 +9,7 @@ from .records import Estimate, FittedGpu, Forecast, SizeLimit, StepBound, TooSma
 
 FITS_TITLE = "Largest batch that should fit"
 NAMED = 4
-"""GPUs that a sentence names."""
+"""GPUs that the headline names."""
 ENDS = (
     "Up to the smaller size of a range, what torch's allocator would ask for should fit beside "
     "CUDA itself. Beyond the larger one the tensors alone should not."
@@ -23,7 +23,8 @@ COMPILED = (
 )
 MOST_SHARE = 0.55
 """Share of the memory held from which on one part is called most of it."""
-MOST_NAMES = 6
+MOST_NAMES = 7
+"""GPUs that a sentence of those names that are too small."""
 MOST_CHANGES = 5
 BOUNDS_TITLE = "A step takes no less than this (a roofline; lower bounds, no forecasts)"
 LAUNCH = "4 us"
@@ -81,7 +82,7 @@ def headline(answer: Estimate) -> str:
     if fits:
         parts.append(f"should fit whole on {_and_larger(fits, gpus)}")
     if may:
-        parts.append(f"may fit on {_listed(may)}")
+        parts.append(f"may fit on {_of_gpus(may)}")
     if not parts:
         alone = len(gpus) == 1
         parts.append(f"should not fit on {gpus[0].name if alone else 'any of these GPUs'}")
@@ -97,16 +98,21 @@ def _and_larger(fits: Sequence[FittedGpu], gpus: Sequence[FittedGpu]) -> str:
     """The smallest of them, where all that are larger fit too; else each."""
     least = min(gpu.memory_bytes for gpu in fits)
     if any(gpu.memory_bytes >= least and gpu not in fits for gpu in gpus):
-        return _listed(fits)
+        return _of_gpus(fits)
     smallest = [gpu for gpu in fits if gpu.memory_bytes == least]
-    return _listed(smallest) + (" and larger" if len(smallest) < len(fits) else "")
+    return _of_gpus(smallest) + (" and larger" if len(smallest) < len(fits) else "")
 
 
-def _listed(gpus: Sequence[FittedGpu]) -> str:
-    names = [gpu.name for gpu in gpus]
-    if len(names) > NAMED:
-        names = [*names[: NAMED - 1], f"{len(names) - NAMED + 1} more"]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+def _of_gpus(gpus: Sequence[FittedGpu]) -> str:
+    return _listed([gpu.name for gpu in gpus], NAMED)
+
+
+def _listed(names: Sequence[str], most: int) -> str:
+    """Names some things; of too many the last ones are counted."""
+    if len(names) > most:
+        names = [*names[: most - 1], f"{len(names) - most + 1} more"]
+    *some, last = names
+    return f"{', '.join(some)} and {last}" if some else last
 
 
 def range_texts(answer: Estimate) -> list[str]:
@@ -187,7 +193,7 @@ def nothing_fits_texts(answer: Estimate) -> list[str]:
 
 
 def _not_even(group: TooSmall) -> str:
-    where = _some_of(group.gpus)
+    where = _listed(group.gpus, MOST_NAMES)
     if group.for_sure:
         return f"Not even one sample should fit on {where}."
     return (
@@ -211,7 +217,7 @@ def _what_fills(group: TooSmall) -> str:
 
 def _remedy(group: TooSmall, *, sharded: bool) -> str:
     lines = [
-        f"{fix.change}, batch {fix.batch_size}, on {_some_of(fix.gpus)}"
+        f"{fix.change}, batch {fix.batch_size}, on {_listed(fix.gpus, MOST_NAMES)}"
         for fix in group.fixes[:MOST_CHANGES]
     ]
     if lines:
@@ -225,14 +231,6 @@ def _remedy(group: TooSmall, *, sharded: bool) -> str:
 
 def _share(part: int, whole: int) -> str:
     return f"{round(100 * part / whole)}%"
-
-
-def _some_of(gpus: Sequence[str]) -> str:
-    shown, rest = gpus[:MOST_NAMES], len(gpus) - MOST_NAMES
-    if rest > 0:
-        return f"{', '.join(shown)} and {rest} more"
-    *some, last = shown
-    return f"{', '.join(some)} and {last}" if some else last
 
 
 def bound_rows(answer: Estimate) -> list[tuple[str, ...]]:

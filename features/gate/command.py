@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ...cli.common import debug_option, terminal, wrote
+from ...cli.common import debug_option, json_option, terminal, wrote
 from ...cli.types import PLACE, SIZE
 from ...errors import UsageError
 
@@ -48,7 +48,7 @@ def _print_schema(context: click.Context, _: click.Parameter, asked: bool) -> No
     "--junit", "junit_file", type=PLACE, help="Write JUnit XML to this file, a test a condition."
 )
 @click.option("--force", is_flag=True, help="Overwrite files that this command did not write.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+@json_option
 @click.option(
     "--schema",
     is_flag=True,

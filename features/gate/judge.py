@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from ...advisor.compare import software
+from ...advisor.compare import differing, software
 from ...records import Discovery, RunRecord, shared_size
 from .evidence import Run, Values, known_sizes, taken, values_of
 from .records import Condition, Gate, Measure, Outcome, Result, Verdict
@@ -62,7 +62,7 @@ def judge(
         runs_before=len(before),
         runs_after=len(after),
         rounds=len(runs.rounds),
-        differs=_differs(before[0].record, after[0].record),
+        differs=differing(_told(before[0].record), _told(after[0].record), CIRCUMSTANCES),
         results=tuple(results),
     )
 
@@ -204,12 +204,7 @@ def _steps_differ(runs: Sequence[Run], size: int) -> list[str]:
     return [f"an optimizer step is not the same at batch size {size}: {batches}"]
 
 
-def _differs(before: RunRecord, after: RunRecord) -> tuple[tuple[str, str, str], ...]:
-    pairs = [(label, _said(before, label), _said(after, label)) for label in CIRCUMSTANCES]
-    return tuple(row for row in pairs if row[1] != row[2])
-
-
-def _said(record: RunRecord, label: str) -> str:
+def _told(record: RunRecord) -> dict[str, str]:
     texts = {
         "script": PurePath(record.script.path).name,
         "arguments": " ".join(record.script.arguments),
@@ -217,7 +212,7 @@ def _said(record: RunRecord, label: str) -> str:
     texts |= software(record)
     if record.discovery is not None:
         texts |= _of_the_loop(record.discovery)
-    return texts.get(label, "")
+    return texts
 
 
 def _of_the_loop(discovery: Discovery) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import get_args
 import msgspec
 
 from ...errors import UsageError
+from ...session.pages import file_text, terminal_text
 from ...session.recording.store import DEVICES, RECORD, read_record, write_output
 from ...session.report import check_output
 from .evidence import Run
@@ -82,9 +82,7 @@ def write(gate: Gate, path: Path, names: tuple[str, str]) -> str:
     if suffix in JUNIT_SUFFIXES:
         text = junit_xml(gate)
     elif suffix == ".md":
-        from ...reports.markdown.document import render as markdown
-
-        text = markdown(build_page(gate, names))
+        text = file_text(build_page(gate, names), markdown=True)
     else:
         text = gate_json(gate)
     write_output(path, text)
@@ -98,14 +96,11 @@ def gate_json(gate: Gate) -> str:
 
 def gate_text(gate: Gate, places: tuple[Path, Path], *, width: int, color: bool) -> str:
     """The answer on a terminal."""
-    from ...reports.terminal.document import render
-
-    return render(
+    return terminal_text(
         build_page(gate, names_of(places)),
         next_command=next_command(places),
         width=width,
         color=color,
-        encoding=sys.stdout.encoding or "ascii",
     )
 
 
@@ -122,11 +117,9 @@ def next_command(places: tuple[Path, Path]) -> str:
 
 def schema_text() -> str:
     """JSON Schema of the answer; `features/gate/schema.json` is this, committed."""
-    from ...reports.data.report import SCHEMA_URL
+    from ...reports.data.report import schema_of
 
-    title = {"$schema": SCHEMA_URL, "title": f"batchadvisor gate {GATE_VERSION}"}
-    schema = {**title, **msgspec.json.schema(Gate)}
-    return msgspec.json.format(msgspec.json.encode(schema), indent=1).decode() + "\n"
+    return schema_of("gate", GATE_VERSION, Gate)
 
 
 def condition_of(text: str) -> Condition:

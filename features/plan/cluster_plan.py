@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,9 +16,11 @@ from ...advisor.advise import advise
 from ...errors import BatchAdvisorError, UsageError
 from ...records import RunRecord
 from ...session.devices.outcome import read_devices
-from ...session.recording.store import DEVICES, RECORD, read_record, write_output
+from ...session.pages import terminal_text, write_page
+from ...session.recording.store import DEVICES, RECORD, read_record
 from .records import ClusterPlan, Link
-from .split.cluster import NoPlanError, Probed, plan_cluster
+from .split.cards import Probed
+from .split.cluster import plan_cluster
 from .split.interconnects import Interconnect
 from .split.links import FARTHEST_ESTIMATE, estimated_link, measured_link
 
@@ -69,30 +70,14 @@ def plan(
             "further.",
             "Give the record of a job of several ranks (run --nproc-per-node), or a smaller one.",
         )
-    try:
-        return plan_cluster(
-            probed,
-            global_batch=global_batch,
-            link=link,
-            up_to=up_to or FARTHEST_ESTIMATE,
-            left_out=broken,
-            multiple_of=multiple_of,
-        )
-    except NoPlanError as error:
-        text = str(error)
-        raise UsageError(f"{text[0].upper()}{text[1:]}.", _remedy(text)) from error
-
-
-def _remedy(text: str) -> str:
-    if "different jobs" in text:
-        return "Plan the records of one script, with one model and one setting, together."
-    if "no multiple of" in text:
-        return "Give a multiple as --global-batch, with one for each GPU at least."
-    if "fewer samples than there are GPUs" in text:
-        return "Give a larger --global-batch, or count fewer GPUs."
-    if "of the data set" in text:
-        return "Give a smaller --global-batch, or count fewer GPUs."
-    return "Probe again: batchadvisor run SCRIPT, with a budget for three sizes or more."
+    return plan_cluster(
+        probed,
+        global_batch=global_batch,
+        link=link,
+        up_to=up_to or FARTHEST_ESTIMATE,
+        left_out=broken,
+        multiple_of=multiple_of,
+    )
 
 
 def _candidates(records: Sequence[Path]) -> tuple[list[Candidate], dict[str, str]]:
@@ -206,16 +191,11 @@ def plan_json(answer: ClusterPlan) -> str:
 
 def plan_text(answer: ClusterPlan, next_command: str, *, width: int, color: bool) -> str:
     """The output of the command."""
-    from ...reports.terminal.document import render
     from .page import build_plan_page
 
-    return render(
-        build_plan_page(answer),
-        next_command=next_command,
-        width=width,
-        color=color,
-        encoding=sys.stdout.encoding or "ascii",
-    ).rstrip("\n")
+    page = build_plan_page(answer)
+    text = terminal_text(page, next_command=next_command, width=width, color=color)
+    return text.rstrip("\n")
 
 
 def next_command(answer: ClusterPlan, typed: Sequence[str]) -> str:
@@ -243,18 +223,7 @@ def write_plan(answer: ClusterPlan, path: Path) -> None:
     """
     from .page import build_plan_page
 
-    suffix = path.suffix.lower()
-    if suffix == ".json":
-        text = plan_json(answer) + "\n"
-    elif suffix == ".md":
-        from ...reports.markdown.document import render as markdown
-
-        text = markdown(build_plan_page(answer))
-    else:
-        from ...reports.html.document import render as html
-
-        text = html(build_plan_page(answer))
-    write_output(path, text)
+    write_page(lambda: build_plan_page(answer), plan_json(answer), path)
 
 
 # Which record a name of `--count` or `--price` means, and what a type is called in a plan.

@@ -9,24 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...cli.common import debug_option, multiple_option, terminal, wrote
-from ...cli.types import PLACE, SIZE
-from ...errors import UsageError
+from ...cli.common import (
+    check_output_and_json,
+    debug_option,
+    force_option,
+    json_option,
+    multiple_option,
+    output_option,
+    terminal,
+    wrote,
+)
+from ...cli.types import PLACE, SIZE, Parsed
 from .emit_command import emit
 
 __all__ = ["emit", "plan"]
 
 if TYPE_CHECKING:
-    ParamType = click.ParamType[Any]
-else:
-    ParamType = click.ParamType  # generic since click 8.2
+    from .split.interconnects import Interconnect
 
 MOST_NAMED = 10_000_000
 LEAST_PRICE = 1e-6
 
 
-class Named(ParamType):
-    """`NAME=NUMBER`.
+def _named(example: str, number: Callable[[str], float], least: float) -> Parsed:
+    """Makes the type of `NAME=NUMBER`.
 
     Args:
         example: a value that is right.
@@ -34,40 +40,28 @@ class Named(ParamType):
         least: a smaller number is none.
     """
 
-    name = "name=number"
-
-    def __init__(self, example: str, number: Callable[[str], float], least: float) -> None:
-        self._example = example
-        self._number = number
-        self._least = least
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        name, equals, text = value.rpartition("=")
+    def parse(text: str) -> tuple[str, float]:
+        name, equals, digits = text.rpartition("=")
         try:
-            number = self._number(text)
+            value = number(digits)
         except ValueError:
-            number = 0
-        if not equals or not name.strip() or not self._least <= number <= MOST_NAMED:
-            self.fail(f"{value!r} is no name and number: write {self._example}", param, ctx)
-        return name.strip(), number
+            value = 0
+        if not equals or not name.strip() or not least <= value <= MOST_NAMED:
+            raise ValueError(f"{text!r} is no name and number: write {example}")
+        return name.strip(), value
+
+    return Parsed("name=number", parse)
 
 
-class Link(ParamType):
-    """`pcie4`, or `12.5GB/s,5us`."""
+def _link(text: str) -> tuple[str, Interconnect]:
+    """Reads `pcie4`, or `12.5GB/s,5us`.
 
-    name = "link"
+    Raises:
+        ValueError: it is no link.
+    """
+    from .split.interconnects import interconnect
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from .split.interconnects import interconnect
-
-        if not isinstance(value, str):
-            return value
-        try:
-            return value, interconnect(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    return text, interconnect(text)
 
 
 @click.command(short_help="Put records of several GPU types together into one plan.")
@@ -75,7 +69,7 @@ class Link(ParamType):
     "--count",
     "counts",
     multiple=True,
-    type=Named("A100=4", int, 1),
+    type=_named("A100=4", int, 1),
     help="How many GPUs of a type there are: A100=4. Give one for each type; without any, the "
     "cards are compared one by one.",
 )
@@ -89,12 +83,12 @@ class Link(ParamType):
     "--price",
     "prices",
     multiple=True,
-    type=Named("A100=2.1", float, LEAST_PRICE),
+    type=_named("A100=2.1", float, LEAST_PRICE),
     help="What one GPU of a type costs an hour, in any currency: A100=2.1.",
 )
 @click.option(
     "--interconnect",
-    type=Link(),
+    type=Parsed("link", _link),
     help="For an estimate of Tsync: nvlink, pcie4, 100GbE, ... or bandwidth,latency such as "
     "12.5GB/s,5us (default: what a record of several ranks measured).",
 )
@@ -103,14 +97,9 @@ class Link(ParamType):
     type=click.IntRange(1, 1_000_000),
     help="GPUs of the forecast (default: 64; more only with a measured Tsync).",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=PLACE,
-    help="Write the plan to this file; its suffix sets the format: .html, .md or .json.",
-)
-@click.option("--force", is_flag=True, help="Overwrite a file that this command did not write.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+@output_option("plan")
+@force_option
+@json_option
 @debug_option
 @click.argument("records", metavar="RECORD...", nargs=-1, required=True, type=PLACE)
 def plan(
@@ -132,15 +121,10 @@ def plan(
     what that is predicted to do beside equal and proportional shares, and a forecast by number of
     GPUs. A record of several ranks tells what synchronisation takes. Needs no torch.
     """
-    from ...session.report import check_output
     from . import cluster_plan as session
 
-    if as_json and output is not None:
-        raise UsageError(
-            "--json prints the plan, --output writes it to a file.", "Use one of them."
-        )
     if output is not None:
-        check_output(output, force=force)
+        check_output_and_json(output, as_json=as_json, force=force, what="plan")
     answer = session.plan(
         records,
         counts=counts,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...reports.blocks import Block, Charts, Code, Document, Facts, Section, Shown, paragraphs
 from ...reports.chart import Chart, Series, rounded
@@ -120,20 +120,20 @@ def _share_words(share: PlanShare) -> str:
 def _cards(plan: ClusterPlan) -> Section:
     """A row for each type, one GPU alone; columns that nothing fills are left out."""
     cards = plan.cards
-    columns: list[tuple[str, str, list[str]]] = [
-        ("GPU", "", [card.name for card in cards]),
-        ("count", "", [str(card.count) if card.count else "-" for card in cards]),
-        ("batch", "", [str(card.recommended) for card in cards]),
-        ("samples/s", "", [_speed(card) for card in cards]),
-        ("tokens/s", "", [_digits(card.tokens_per_s) for card in cards]),
-        ("epoch", "", [_time(card.epoch_s) for card in cards]),
-        ("samples/J", "", [_digits(card.samples_per_joule) for card in cards]),
-        ("tokens/J", "", [_digits(card.tokens_per_joule) for card in cards]),
-        ("price/h", "", [_digits(card.price) for card in cards]),
-        ("samples/price", "", [_digits(card.samples_per_price) for card in cards]),
-        ("tokens/price", "", [_digits(card.tokens_per_price) for card in cards]),
-        ("at most", "", [f"{card.largest} ({_cap(card)})" for card in cards]),
-    ]
+    columns = {
+        "GPU": [card.name for card in cards],
+        "count": [str(card.count) if card.count else "-" for card in cards],
+        "batch": [str(card.recommended) for card in cards],
+        "samples/s": [_speed(card) for card in cards],
+        "tokens/s": [_digits(card.tokens_per_s) for card in cards],
+        "epoch": [_time(card.epoch_s) for card in cards],
+        "samples/J": [_digits(card.samples_per_joule) for card in cards],
+        "tokens/J": [_digits(card.tokens_per_joule) for card in cards],
+        "price/h": [_digits(card.price) for card in cards],
+        "samples/price": [_digits(card.samples_per_price) for card in cards],
+        "tokens/price": [_digits(card.tokens_per_price) for card in cards],
+        "at most": [f"{card.largest} ({_cap(card)})" for card in cards],
+    }
     note = "at most: in one micro-batch; larger parts of a step are accumulated."
     return _section("One GPU alone", columns, [note])
 
@@ -148,14 +148,14 @@ def _speed(card: PlanCard) -> str:
 
 def _shares(plan: ClusterPlan, best: PlanOption) -> Section:
     shares = best.shares
-    columns = [
-        ("GPU", "", [share.name for share in shares]),
-        ("GPUs", "", [str(share.num_gpus) for share in shares]),
-        ("batch", "", [str(share.batch_size) for share in shares]),
-        ("micro-batches", "", [str(share.micro_batches) for share in shares]),
-        ("predicted ms", "", [_ms(share.predicted_step_s) for share in shares]),
-        ("weight", "", [f"{share.gradient_weight:.3f}" for share in shares]),
-    ]
+    columns = {
+        "GPU": [share.name for share in shares],
+        "GPUs": [str(share.num_gpus) for share in shares],
+        "batch": [str(share.batch_size) for share in shares],
+        "micro-batches": [str(share.micro_batches) for share in shares],
+        "predicted ms": [_ms(share.predicted_step_s) for share in shares],
+        "weight": [f"{share.gradient_weight:.3f}" for share in shares],
+    }
     multiple = f" Sizes are multiples of {plan.granularity}." if plan.granularity > 1 else ""
     predicted = (
         f"Predicted (estimate): {_time(best.step_s)} a step{_sync(best)}, "
@@ -191,20 +191,20 @@ def _sync(option: PlanOption) -> str:
 def _options(plan: ClusterPlan) -> Section:
     options = plan.options
     first = options[0].samples_per_s
-    columns = [
-        ("division (estimates)", "", [option.name for option in options]),
-        ("GPUs", "", [str(option.num_gpus) for option in options]),
-        ("step ms", "", [_ms(option.step_s) for option in options]),
-        ("samples/s", "", [_digits(option.samples_per_s) for option in options]),
-        ("of the plan", "", [_of(option.samples_per_s, first) for option in options]),
-        ("efficiency", "", [_pct(option.efficiency) for option in options]),
-        ("tokens/s", "", [_digits(option.tokens_per_s) for option in options]),
-        ("epoch", "", [_time(option.epoch_s) for option in options]),
-        ("samples/J", "", [_digits(option.samples_per_joule) for option in options]),
-        ("tokens/J", "", [_digits(option.tokens_per_joule) for option in options]),
-        ("samples/price", "", [_digits(option.samples_per_price) for option in options]),
-        ("tokens/price", "", [_digits(option.tokens_per_price) for option in options]),
-    ]
+    columns = {
+        "division (estimates)": [option.name for option in options],
+        "GPUs": [str(option.num_gpus) for option in options],
+        "step ms": [_ms(option.step_s) for option in options],
+        "samples/s": [_digits(option.samples_per_s) for option in options],
+        "of the plan": [_of(option.samples_per_s, first) for option in options],
+        "efficiency": [_pct(option.efficiency) for option in options],
+        "tokens/s": [_digits(option.tokens_per_s) for option in options],
+        "epoch": [_time(option.epoch_s) for option in options],
+        "samples/J": [_digits(option.samples_per_joule) for option in options],
+        "tokens/J": [_digits(option.tokens_per_joule) for option in options],
+        "samples/price": [_digits(option.samples_per_price) for option in options],
+        "tokens/price": [_digits(option.tokens_per_price) for option in options],
+    }
     reasons = [
         f"{option.name}: {option.unavailable['step_s']}."
         for option in options
@@ -235,17 +235,17 @@ def _forecast(
     names: tuple[str, ...], group: Sequence[RankPoint], kind: str, *, brief: bool
 ) -> Section:
     points = [point for point in group if point.scaling == kind]
-    columns: list[tuple[str, str, list[str]]] = [
-        ("GPUs", "", [_number(point) for point in points]),
-        ("batch", "", [_sizes(point) for point in points]),
-        ("Tcomp ms", "", [_ms(point.compute_s) for point in points]),
-        ("Tsync ms", "", [_ms(point.sync_s) for point in points]),
-        ("step ms", "", [_ms(point.step_s) for point in points]),
-        ("samples/s", "", [_digits(point.samples_per_s) for point in points]),
-        ("epoch", "", [_time(point.epoch_s) for point in points]),
-        ("speed-up", "", [_factor(point.speedup) for point in points]),
-        ("efficiency", "", [_pct(point.efficiency) for point in points]),
-    ]
+    columns = {
+        "GPUs": [_number(point) for point in points],
+        "batch": [_sizes(point) for point in points],
+        "Tcomp ms": [_ms(point.compute_s) for point in points],
+        "Tsync ms": [_ms(point.sync_s) for point in points],
+        "step ms": [_ms(point.step_s) for point in points],
+        "samples/s": [_digits(point.samples_per_s) for point in points],
+        "epoch": [_time(point.epoch_s) for point in points],
+        "speed-up": [_factor(point.speedup) for point in points],
+        "efficiency": [_pct(point.efficiency) for point in points],
+    }
     words = {
         "weak": "the batch of a GPU stays",
         "strong": f"{points[0].global_batch} samples a step stay",
@@ -277,7 +277,7 @@ def _sizes(point: RankPoint) -> str:
 
 def _section(
     title: str,
-    columns: Sequence[tuple[str, str, list[str]]],
+    columns: Mapping[str, Sequence[str]],
     texts: Sequence[str],
     *more: Block,
     shown: Shown = "everywhere",
@@ -287,16 +287,13 @@ def _section(
     return Section(title=clean(title), blocks=(_table(title, columns), *said, *more), shown=shown)
 
 
-def _table(title: str, columns: Sequence[tuple[str, str, list[str]]]) -> Table:
+def _table(title: str, columns: Mapping[str, Sequence[str]]) -> Table:
     """Without columns that hold nothing."""
-    kept = [column for column in columns if any(cell != "-" for cell in column[2])]
-    rows = zip(*(cells for _, _, cells in kept), strict=True)
+    kept = {name: cells for name, cells in columns.items() if set(cells) - {"-"}}
+    rows = zip(*kept.values(), strict=True)
     return Table(
         title=clean(title),
-        columns=tuple(
-            Column(title=name, unit=unit, left=place == 0)
-            for place, (name, unit, _) in enumerate(kept)
-        ),
+        columns=tuple(Column(title=name, left=place == 0) for place, name in enumerate(kept)),
         rows=tuple(Row(cells=tuple(map(clean, row))) for row in rows),
     )
 

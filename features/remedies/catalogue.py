@@ -93,25 +93,30 @@ class Remedy(NamedTuple):
     """One remedy as `--try` names it.
 
     Attributes:
-        excludes: remedies with the same word do not go together.
+        excludes: remedies with the same word do not go together; its name if not given.
         in_use: why it is in use already; empty if it is not.
         refused: why it does not apply to this script; empty if it does.
         variants: settings to try, each with its words; of several the best is kept.
-        bound: of each variant.
+        bound: of each variant; as a rule nothing bounds it.
         place: which line of the script is changed: a key of `UsedAlready.lines`.
         code: to write, for these settings.
     """
 
     name: str
     group: Group
-    excludes: str
-    in_use: Callable[[Known], str]
     refused: Callable[[Known], str]
     variants: Callable[[Known], Sequence[Settings]]
-    bound: Callable[[Known, Settings], Bound]
     words: Callable[[Settings], str]
-    place: Literal["loader", "call", "optimizer", "backward", ""]
     code: Callable[[Known, Settings], tuple[str, ...]]
+    excludes: str = ""
+    in_use: Callable[[Known], str] = lambda _: ""
+    bound: Callable[[Known, Settings], Bound] = lambda _, __: NO_BOUND
+    place: Literal["loader", "call", "optimizer", "backward", ""] = ""
+
+    @property
+    def kind(self) -> str:
+        """Remedies of one kind do not go together."""
+        return self.excludes or self.name
 
 
 class Candidate(NamedTuple):
@@ -175,9 +180,7 @@ def of_compute(known: Known, _: Settings) -> Bound:
     idle = known.idle_share
     if idle is not None and idle > waits:
         return Bound(1 / idle, f"the GPU does not compute for {idle:.0%} of a step")
-    if waits <= 0:
-        return NO_BOUND
-    return Bound(1 / waits, f"a step waits for its loader for {waits:.1%} of its time")
+    return of_host(known, _)
 
 
 def of_host(known: Known, _: Settings) -> Bound:
@@ -223,10 +226,6 @@ def epoch_of(known: Known) -> float | None:
 
 
 # Conditions.
-
-
-def never(_: Known) -> str:
-    return ""
 
 
 def _cuda_only(known: Known) -> str:
@@ -405,8 +404,6 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
     Remedy(
         name="workers",
         group="input",
-        excludes="workers",
-        in_use=never,
         refused=_no_workers,
         variants=_worker_variants,
         bound=of_workers,
@@ -429,8 +426,6 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
     Remedy(
         name="prefetch",
         group="input",
-        excludes="prefetch",
-        in_use=never,
         refused=lambda k: "" if k.used.num_workers else "without workers nothing is prefetched",
         variants=lambda k: (Settings(prefetch_factor=2 * (k.used.prefetch_factor or 2)),),
         bound=lambda k, _: of_input(k),
@@ -441,11 +436,9 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
     Remedy(
         name="pin",
         group="input",
-        excludes="pin",
         in_use=lambda k: "pin_memory=True" if k.used.pin_memory else "",
         refused=_cuda_only,
         variants=_one(Settings(pin_memory=True)),
-        bound=lambda _, __: NO_BOUND,
         words=lambda _: "pin_memory=True",
         place="loader",
         code=_loader_code,
@@ -453,24 +446,18 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
     Remedy(
         name="cores",
         group="input",
-        excludes="cores",
-        in_use=never,
         refused=lambda k: (
             ""
             if k.used.num_cores < k.used.cores_at_start
             else "the script may use all cores that it began with"
         ),
         variants=_one(Settings(widen=True)),
-        bound=lambda _, __: NO_BOUND,
         words=lambda _: "all cores that the process began with",
-        place="",
         code=lambda _, __: ("os.sched_setaffinity(0, range(os.cpu_count()))  # after the imports",),
     ),
     Remedy(
         name="order",
         group="input",
-        excludes="order",
-        in_use=never,
         refused=lambda k: "" if k.used.by_order else k.used.why_no_order,
         variants=lambda k: (Settings(order=k.batch_size),),
         bound=lambda k, _: Bound(
@@ -486,7 +473,7 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
         group="precision",
         excludes="autocast",
         in_use=_autocast_in_use,
-        refused=never,
+        refused=lambda _: "",
         variants=_one(Settings(autocast="bfloat16")),
         bound=of_compute,
         words=lambda _: "bf16 autocast",
@@ -498,7 +485,7 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
         group="precision",
         excludes="autocast",
         in_use=_autocast_in_use,
-        refused=never,
+        refused=lambda _: "",
         variants=_one(Settings(autocast="float16")),
         bound=of_compute,
         words=lambda _: "fp16 with a scaler",
@@ -508,25 +495,21 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
     Remedy(
         name="tf32",
         group="precision",
-        excludes="tf32",
         in_use=lambda k: "matrix products may use TF32" if k.used.tf32 else "",
         refused=_cuda_only,
         variants=_one(Settings(tf32=True)),
         bound=of_compute,
         words=lambda _: "TF32 matrix products",
-        place="",
         code=lambda _, __: ('torch.set_float32_matmul_precision("high")',),
     ),
     Remedy(
         name="benchmark",
         group="precision",
-        excludes="benchmark",
         in_use=lambda k: "torch.backends.cudnn.benchmark is on" if k.used.benchmark else "",
         refused=lambda k: _cuda_only(k) or _without_convolutions(k),
         variants=_one(Settings(benchmark=True)),
         bound=of_compute,
         words=lambda _: "cudnn.benchmark",
-        place="",
         code=lambda _, __: ("torch.backends.cudnn.benchmark = True",),
     ),
     Remedy(
@@ -547,7 +530,6 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
     Remedy(
         name="compile",
         group="host",
-        excludes="compile",
         in_use=lambda k: "torch.compile runs already" if k.used.compiled else "",
         refused=lambda k: "" if k.used.modules else "the loop calls no module that trains",
         variants=lambda k: (
@@ -588,8 +570,6 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
     Remedy(
         name="threads",
         group="host",
-        excludes="threads",
-        in_use=never,
         refused=lambda k: (
             ""
             if k.on_cpu and _thread_variants(k)
@@ -600,27 +580,23 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
         variants=_thread_variants,
         bound=of_host,
         words=lambda s: f"{s.threads} thread" + "s" * (s.threads != 1),
-        place="",
         code=_threads_code,
     ),
     Remedy(
         name="allocator",
         group="memory",
-        excludes="allocator",
         in_use=lambda k: (
             "its allocator is set by variables" if k.allocator.endswith("variables") else ""
         ),
         refused=_without_faults,
         variants=_one(Settings(variables=tuple(KEEPS_MEMORY.items()))),
-        bound=lambda _, __: NO_BOUND,  # what is counted of the faults is a lower bound
+        # What is counted of the faults is a lower bound: nothing bounds it.
         words=lambda _: "memory kept in the process",
-        place="",
         code=lambda _, __: KEEPING,
     ),
     Remedy(
         name="checkpoint",
         group="memory",
-        excludes="checkpoint",
         in_use=lambda k: "activation checkpointing is on" if k.used.checkpoints else "",
         refused=lambda k: (
             ("" if k.memory_limits else "memory does not limit this script, and it costs time")
@@ -639,19 +615,14 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
     Remedy(
         name="accumulation",
         group="memory",
-        excludes="accumulation",
-        in_use=never,
         refused=lambda k: k.accumulates or "no size that was asked for was refused for its memory",
         variants=lambda _: (),
-        bound=lambda _, __: NO_BOUND,
         words=lambda _: "accumulated gradients",
-        place="",
         code=lambda _, __: (),
     ),
     Remedy(
         name="segments",
         group="memory",
-        excludes="segments",
         in_use=lambda k: "expandable segments are on" if k.used.expandable else "",
         refused=lambda k: (
             _cuda_only(k) or ("" if k.memory_limits else "memory does not limit this script")
@@ -661,7 +632,6 @@ EVERY_REMEDY: tuple[Remedy, ...] = (
         ),
         bound=lambda _, __: Bound(inf, "it saves memory"),
         words=lambda _: "expandable segments",
-        place="",
         code=lambda _, __: ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",),
     ),
 )
@@ -710,7 +680,7 @@ def together(gained: Sequence[tuple[Candidate, float]]) -> tuple[Candidate, ...]
     best = sorted(shown, key=lambda each: -each[1])
     for place, (first, _) in enumerate(best):
         for second, _ in best[place + 1 :]:
-            if first.remedy.excludes != second.remedy.excludes:
+            if first.remedy.kind != second.remedy.kind:
                 return first, second
         break
     return tuple(candidate for candidate, _ in best[:1])

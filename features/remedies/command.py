@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import UsageError
 from ...session.display import Display
+from ...session.pages import terminal_text
 from ...session.run import RunResult
 from ...session.setup.options import RunOptions
 from .page import build_remedies
@@ -43,13 +43,10 @@ def after_run(
 
 def text(remedies: Remedies, folder: Path, *, width: int, color: bool) -> str:
     """What came of it, for a terminal."""
-    from ...reports.terminal.document import render
-
     place = shlex.quote(str(folder))
-    return render(
+    return terminal_text(
         build_remedies(remedies, diff=shlex.quote(str(folder / DIFF))),
         next_command=f"batchadvisor report {place} -o report.html",
         width=width,
         color=color,
-        encoding=sys.stdout.encoding or "ascii",
     )

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ...cli.common import check_output_and_json, debug_option, terminal, wrote
-from ...cli.types import PATH, PLACE
+from ...cli.common import (
+    check_output_and_json,
+    debug_option,
+    force_option,
+    json_option,
+    output_option,
+    terminal,
+    wrote,
+)
+from ...cli.types import PATH
 
 if TYPE_CHECKING:
     from ...records import MemoryAnalysis
 
 
 @click.command(short_help="Say what filled the GPU's memory, from a snapshot of torch.")
-@click.option(
-    "-o",
-    "--output",
-    type=PLACE,
-    help="Write the report to this file; its suffix sets the format: .html, .md or .json.",
-)
-@click.option("--force", is_flag=True, help="Overwrite a file that this command did not write.")
+@output_option("report")
+@force_option
 @click.option("--all", "whole", is_flag=True, help="Show every table, with all its rows.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+@json_option
 @debug_option
 @click.argument("snapshot", metavar="SNAPSHOT", type=PATH)
 def memory(snapshot: Path, output: Path | None, force: bool, whole: bool, as_json: bool) -> None:
@@ -35,7 +37,8 @@ def memory(snapshot: Path, output: Path | None, force: bool, whole: bool, as_jso
     peak and at a failure, what grows from step to step, and what to cut. Runs nothing that is in
     the file. Needs no torch.
     """
-    from ...session.memory import analyze_memory, write_memory_report
+    from ...session.memory import analyze_memory
+    from ...session.pages import write_page
 
     if output is not None:
         check_output_and_json(output, as_json=as_json, force=force)
@@ -46,7 +49,7 @@ def memory(snapshot: Path, output: Path | None, force: bool, whole: bool, as_jso
     if output is not None:
         from ...reports.builder.memory import build_memory_page
 
-        write_memory_report(lambda: build_memory_page(analysis), _json(analysis), output)
+        write_page(lambda: build_memory_page(analysis), _json(analysis), output)
         wrote("report", output)
         return
     width, color = terminal()
@@ -61,12 +64,11 @@ def _json(analysis: MemoryAnalysis) -> str:
 
 def _text(analysis: MemoryAnalysis, path: Path, *, whole: bool, width: int, color: bool) -> str:
     from ...reports.builder.memory import build_memory_page
-    from ...reports.terminal.document import render
+    from ...session.pages import terminal_text
 
-    return render(
+    return terminal_text(
         build_memory_page(analysis, whole=whole),
         next_command=f"batchadvisor memory {shlex.quote(str(path))} -o memory.html",
         width=width,
         color=color,
-        encoding=sys.stdout.encoding or "ascii",
     ).rstrip("\n")

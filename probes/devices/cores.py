@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import host
+from .host import number_in, text_of
 
 _PROC = Path("/proc")
 _CPUS = Path("/sys/devices/system/cpu")
@@ -124,7 +125,7 @@ def snapshot() -> Snapshot:
 
 def command_of(pid: int) -> list[str]:
     """The words of a process's command; empty where it is gone or may not be read."""
-    return _text(_PROC / str(pid) / "cmdline").rstrip("\0").split("\0")
+    return text_of(_PROC / str(pid) / "cmdline").rstrip("\0").split("\0")
 
 
 def _tick_s() -> float:
@@ -134,7 +135,7 @@ def _tick_s() -> float:
 def _machine_s(cores: frozenset[int]) -> tuple[float, float] | None:
     """Core-seconds that these cores were busy, and that a hypervisor took from them."""
     busy = stolen = num_seen = 0
-    for line in _text(_PROC / "stat").splitlines():
+    for line in text_of(_PROC / "stat").splitlines():
         name, *words = line.split()
         if not name.startswith("cpu"):
             break
@@ -197,7 +198,7 @@ def _quotas() -> dict[str, Quota]:
     for folder in host.cgroup_folders("cpu"):
         cores = host.quota_of(folder)
         counts = dict(
-            line.split() for line in _text(folder / "cpu.stat").splitlines() if " " in line
+            line.split() for line in text_of(folder / "cpu.stat").splitlines() if " " in line
         )
         throttled_s = None
         if "throttled_usec" in counts:
@@ -211,7 +212,7 @@ def _quotas() -> dict[str, Quota]:
 
 def _pressure_s() -> float | None:
     """Docs: kernel.org/doc/html/latest/accounting/psi.html; the total is in microseconds."""
-    for line in _text(_PROC / "pressure" / "cpu").splitlines():
+    for line in text_of(_PROC / "pressure" / "cpu").splitlines():
         total = line.rpartition("total=")[2]
         if line.startswith("some ") and total.isdigit():
             return int(total) / 1e6
@@ -220,29 +221,17 @@ def _pressure_s() -> float | None:
 
 def _clock() -> Clock | None:
     """The one core that is surely awake is ours: others may idle at a low clock."""
-    words = _text(_PROC / "thread-self" / "stat").rpartition(")")[2].split()
+    words = text_of(_PROC / "thread-self" / "stat").rpartition(")")[2].split()
     if len(words) <= 36:
         return None
     folder = _CPUS / f"cpu{words[36]}" / "cpufreq"
-    khz, highest = _number(folder / "scaling_cur_freq"), _number(folder / "cpuinfo_max_freq")
+    khz, highest = number_in(folder / "scaling_cur_freq"), number_in(folder / "cpuinfo_max_freq")
     if not khz or not highest:
         return None
     return Clock(
         khz=khz,
         highest_khz=highest,
-        base_khz=_number(folder / "base_frequency"),
-        allowed_khz=_number(folder / "scaling_max_freq"),
-        governor=_text(folder / "scaling_governor").strip(),
+        base_khz=number_in(folder / "base_frequency"),
+        allowed_khz=number_in(folder / "scaling_max_freq"),
+        governor=text_of(folder / "scaling_governor").strip(),
     )
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path).strip()
-    return int(text) if text.isdigit() else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

@@ -54,8 +54,8 @@ def available_bytes() -> tuple[int, str] | None:
     """
     limits = [(size, "available memory of the machine") for size in _meminfo("MemAvailable:")]
     for folder in cgroup_folders("memory"):
-        limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
-        used = _number(folder / "memory.current", folder / "memory.usage_in_bytes")
+        limit = number_in(folder / "memory.max", folder / "memory.limit_in_bytes")
+        used = number_in(folder / "memory.current", folder / "memory.usage_in_bytes")
         if limit is not None and used is not None and limit < _UNLIMITED:
             left = max(0, limit - used + _reclaimable(folder))
             limits.append((left, "memory left in the cgroup"))
@@ -66,7 +66,7 @@ def total_bytes() -> int | None:
     """Memory of the machine or of the cgroup, whichever is smaller, in bytes."""
     sizes = _meminfo("MemTotal:")
     for folder in cgroup_folders("memory"):
-        limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
+        limit = number_in(folder / "memory.max", folder / "memory.limit_in_bytes")
         if limit is not None and limit < _UNLIMITED:
             sizes.append(limit)
     return min(sizes) if sizes else None
@@ -192,11 +192,11 @@ def quota_of(folder: Path) -> float | None:
     words = " ".join(_lines(folder / "cpu.max")).split()  # cgroup v2
     if len(words) == 2 and words[0] != "max":
         return int(words[0]) / int(words[1])
-    quota, period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+    quota, period = number_in(folder / "cpu.cfs_quota_us"), number_in(folder / "cpu.cfs_period_us")
     return quota / period if quota and period and quota > 0 else None  # cgroup v1; -1: no limit
 
 
-def _number(*paths: Path) -> int | None:
+def number_in(*paths: Path) -> int | None:
     """The number in the first of the files that holds one."""
     for path in paths:
         try:
@@ -206,8 +206,13 @@ def _number(*paths: Path) -> int | None:
     return None
 
 
-def _lines(path: Path) -> list[str]:
+def text_of(path: Path) -> str:
+    """The text of a file; empty where it cannot be read."""
     try:
-        return path.read_text(errors="replace").splitlines()
+        return path.read_text(errors="replace")
     except OSError:
-        return []
+        return ""
+
+
+def _lines(path: Path) -> list[str]:
+    return text_of(path).splitlines()

@@ -16,6 +16,7 @@ from inspect import CO_OPTIMIZED
 from types import FrameType
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 
 from ...records import KeptTensors
@@ -70,25 +71,17 @@ class LiveTensors:
             return kept
         if 2 * more < num_steps:
             name = _name_of(_deepest(tensors, bound))
-            return KeptTensors(
-                **{**_fields(kept), "with_graph": True, "holder": name, "holder_kind": "tensor"}
-            )
+            return msgspec.structs.replace(kept, with_graph=True, holder=name, holder_kind="tensor")
         # Beside what is kept, new ones take the place of others: gradients, a batch.
         graphs = sum(tensor.grad_fn is not None for tensor in new)
         holder = _holder(new, {id(tensors), id(new)}, bound)
-        return KeptTensors(
-            **{
-                **_fields(kept),
-                "with_graph": 2 * graphs > more,
-                "holder": "" if holder is None else _name_of(holder),
-                "holder_kind": "" if holder is None else type(holder).__name__,
-                "is_bounded": _is_bounded(holder),
-            }
+        return msgspec.structs.replace(
+            kept,
+            with_graph=2 * graphs > more,
+            holder="" if holder is None else _name_of(holder),
+            holder_kind="" if holder is None else type(holder).__name__,
+            is_bounded=_is_bounded(holder),
         )
-
-
-def _fields(kept: KeptTensors) -> dict[str, Any]:
-    return {name: getattr(kept, name) for name in kept.__struct_fields__}
 
 
 def _live(bound: Bound) -> list[torch.Tensor]:

@@ -283,8 +283,12 @@ def _processes(
 
 def _of(after: Snapshot) -> str:
     """`2 cores`, or which of them where the script may not use all."""
-    cores = "1 core" if after.num_cores == 1 else f"{after.num_cores} cores"
+    cores = _cores(after.num_cores)
     return cores if after.all_cores else f"the {cores} that it may use"
+
+
+def _cores(num: int) -> str:
+    return "1 core" if num == 1 else f"{num} cores"
 
 
 def _top(use: Use) -> list[tuple[str, float]]:
@@ -363,11 +367,10 @@ def _threads(num_threads: int | None, num_cores: int, fitting: int) -> Cause | N
     """
     if num_threads is None or num_threads <= num_cores:
         return None
-    cores = "1 core" if num_cores == 1 else f"{num_cores} cores"
     by_script = host.asked_threads(os.environ) not in (None, num_threads)
     return Cause(
         kind="threads",
-        message=f"torch computes with {num_threads} threads on {cores}",
+        message=f"torch computes with {num_threads} threads on {_cores(num_cores)}",
         remedy=f"torch.set_num_threads({fitting}), which the script sets higher"
         if by_script
         else f"set OMP_NUM_THREADS={fitting}",

@@ -156,7 +156,7 @@ def _with_segments() -> str:
     return " (expandable segments)" if on else ""
 
 
-class AcceleratorProbe:
+class AcceleratorProbe(HostTimeline):
     """MPS, XPU and others, through `torch.accelerator` as far as this torch has it."""
 
     def __init__(self, device: torch.device, limit_bytes: int | None) -> None:
@@ -205,15 +205,9 @@ class AcceleratorProbe:
 
     def mark(self) -> float:
         # Generic events carry no time on every backend, so the timeline is the host's; the
-        # device is waited for, which costs a little overlap.
+        # device is waited for at each mark, which costs a little overlap.
         self.synchronize()
         return time.perf_counter()
-
-    def elapsed_s(self, start: float, end: float) -> float | None:
-        return end - start
-
-    def reach(self, _mark: float, /) -> None:
-        return  # its marks wait themselves
 
     def _call(self, name: str) -> int | None:
         function = getattr(self._memory, name, None)

@@ -132,11 +132,7 @@ class Follower:
             try:
                 answer = call()
             except WorkerGone as gone:
-                answer = Gone(
-                    outcome=gone.outcome,
-                    detail=gone.detail,
-                    message=gone.message,  # type: ignore[arg-type]
-                )
+                answer = Gone(outcome=gone.outcome, detail=gone.detail, message=gone.message)
             if isinstance(answer, Result):  # of single steps only those of rank 0 are kept
                 answer = msgspec.structs.replace(answer, steps=())
             self._send(answer)

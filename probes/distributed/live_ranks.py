@@ -32,7 +32,8 @@ from ..process.orders import AnswerT, Order, WorkOrder
 from ..worker.live import LocalWorker, RankFailedError
 from ..worker.parallelism import recognise
 from .merged_trial import of_all_ranks
-from .ranked_worker import cause_of, share_of, with_rank
+from .messages import Gone
+from .ranked_worker import cause_of, rank_infos, share_of, with_rank
 from .ranks import detect_rank
 
 MEETING = timedelta(minutes=10)
@@ -227,19 +228,7 @@ class LeadingWorker:
         self._ranks.tell(Discover())
         found = together(self._ranks, lambda: self._worker.discover(until_s))
         num = self._ranks.num_here
-        self._infos = tuple(
-            RankInfo(
-                rank=rank,
-                local_rank=local_rank,
-                host=host,
-                device=discovery.parameter_device,
-                device_name=device.name,
-                capacity_bytes=share_of(device, num).capacity_bytes,
-            )
-            for rank, ((discovery, device), (host, local_rank)) in enumerate(
-                zip(found, self._ranks.hosts, strict=True)
-            )
-        )
+        self._infos = rank_infos(found, self._ranks.hosts, num)
         discovery, device = found[0]
         return discovery, share_of(device, num)
 
@@ -313,26 +302,20 @@ def together(ranks: LiveRanks, call: Callable[[], T]) -> list[T]:
     try:
         ours = call()
     except WorkerGone as failed:
-        ours = _Gone(failed)
+        ours = Gone(outcome=failed.outcome, detail=failed.detail, message=failed.message)
     except KeyboardInterrupt:
         ours = _INTERRUPTED
     parts = ranks.gather(ours)
     if _INTERRUPTED in parts:
         raise KeyboardInterrupt
-    gone = {rank: part.gone() for rank, part in enumerate(parts) if isinstance(part, _Gone)}
+    gone = {
+        rank: WorkerGone(part.outcome, part.detail, part.message)
+        for rank, part in enumerate(parts)
+        if isinstance(part, Gone)
+    }
     if gone:
         raise with_rank(*cause_of(gone))
     return parts
 
 
 _INTERRUPTED = "interrupted"
-
-
-class _Gone:
-    """The end of a rank's worker, in a form that another process can read."""
-
-    def __init__(self, gone: WorkerGone) -> None:
-        self._parts = (gone.outcome, gone.detail, gone.message)
-
-    def gone(self) -> WorkerGone:
-        return WorkerGone(*self._parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, TypeVar
@@ -135,7 +135,7 @@ class RankedWorker(ABC):
             break
         self._note(loops)
         first = loops[0]
-        return first.discovery, self._shared(first.device)
+        return first.discovery, share_of(first.device, self.job.local_world_size)
 
     def takes(self, kind: type[Order[Any]]) -> bool:
         """What every rank can do its part of."""
@@ -195,20 +195,36 @@ class RankedWorker(ABC):
     def _note(self, loops: list[Found]) -> None:
         hosts = self._hosts()
         self.parallelism = loops[0].parallelism
-        self.ranks = tuple(
-            RankInfo(
-                rank=number,
-                local_rank=hosts[number][1],
-                host=hosts[number][0],
-                device=loop.discovery.parameter_device,
-                device_name=loop.device.name,
-                capacity_bytes=self._shared(loop.device).capacity_bytes,
-            )
-            for number, loop in enumerate(loops)
+        self.ranks = rank_infos(
+            [(loop.discovery, loop.device) for loop in loops],
+            [hosts[number] for number in range(len(loops))],
+            self.job.local_world_size,
         )
 
-    def _shared(self, device: DeviceInfo) -> DeviceInfo:
-        return share_of(device, self.job.local_world_size)
+
+def rank_infos(
+    found: Sequence[tuple[Discovery, DeviceInfo]], hosts: Sequence[tuple[str, int]], num_here: int
+) -> tuple[RankInfo, ...]:
+    """What all ranks are, in order.
+
+    Args:
+        found: by each.
+        hosts: host name and local rank of each.
+        num_here: ranks that share a host.
+    """
+    return tuple(
+        RankInfo(
+            rank=rank,
+            local_rank=local_rank,
+            host=host,
+            device=discovery.parameter_device,
+            device_name=device.name,
+            capacity_bytes=share_of(device, num_here).capacity_bytes,
+        )
+        for rank, ((discovery, device), (host, local_rank)) in enumerate(
+            zip(found, hosts, strict=True)
+        )
+    )
 
 
 def share_of(device: DeviceInfo, num: int) -> DeviceInfo:

@@ -16,7 +16,6 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -24,7 +23,6 @@ import torch
 
 from ...records import (
     Discovery,
-    InputSize,
     LengthChoice,
     LoaderInfo,
     NormLayers,
@@ -35,7 +33,7 @@ from ..devices.device_probe import DeviceProbe
 from ..process.orders import WorkOrder
 from ..source.call_site import is_own, is_users, user_call_site
 from .keras_fit import FitCall, FitRun, NotSizedError, fit_data
-from .protocols import Aside, BatchSubstitute, Evaluation, FoundLoop, StepListener
+from .protocols import FoundLoop, StepListener
 from .script_watch import ScriptWatch
 
 _ON_THE_WAY = ("importlib", "keras", "tensorflow")
@@ -55,6 +53,7 @@ class KerasDoor:
         fitted: whether the script called `fit`.
     """
 
+    batches: None = None
     _listener: StepListener
 
     def __init__(self, watch: ScriptWatch, order: WorkOrder, started_s: float) -> None:
@@ -84,26 +83,9 @@ class KerasDoor:
         """As `ask`."""
         self.ask(batch_size)
 
-    def inputs(self) -> InputSize | None:
-        """Not read: Keras feeds the batches."""
-        return None
-
-    @property
-    def meter(self) -> None:
-        """Keras feeds the batches: tokens are not counted."""
-        return None
-
     def parameters(self) -> list[torch.Tensor]:
         """None of torch's."""
         return []
-
-    def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:  # noqa: ARG002
-        """False: nothing comes between Keras and its batches."""
-        return False
-
-    def end_epoch(self, evaluation: Evaluation) -> bool:  # noqa: ARG002
-        """See `Door`."""
-        return False
 
     # inside ----------------------------------------------------------------------------------
 

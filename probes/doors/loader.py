@@ -192,26 +192,31 @@ class LoaderDoor:
             elif handle.trains and handle.native and primary.native:
                 handle.ask(max(1, round(handle.native * batch_size / primary.native)))
 
-    def inputs(self) -> InputSize | None:
-        """How the batches of the trial that ends now varied."""
-        return None if self._primary is None else self._primary.inputs()
+    @property
+    def batches(self) -> LoaderDoor:
+        """Those of the primary loader pass here; see below."""
+        return self
 
     def parameters(self) -> list[torch.Tensor]:
         """The parameters of the optimizers that step."""
         return self.watch.parameters()
 
-    def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:
+    # asked of its batches, see `PassingBatches` -----------------------------------------------
+
+    def inputs(self) -> InputSize | None:
+        """How the batches of the trial that ends now varied."""
+        return None if self._primary is None else self._primary.inputs()
+
+    def replace_batches(self, substitute: BatchSubstitute, aside: Aside) -> None:
         """The script gets what `substitute` makes of a batch of the primary loader."""
         self._substitute = substitute
         self._aside = self.watch.apart = aside
-        return True
 
-    def end_epoch(self, evaluation: Evaluation) -> bool:
-        """See `Door`; nothing is trained from then on."""
+    def end_epoch(self, evaluation: Evaluation) -> None:
+        """Nothing is trained from then on."""
         self._evaluation = evaluation
         for handle in self.watch.handles:
             handle.cap = None  # of what came before the loop was found
-        return True
 
     # inside ----------------------------------------------------------------------------------
 

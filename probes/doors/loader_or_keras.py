@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 
-from ...records import InputSize, LengthChoice
+from ...records import LengthChoice
 from ..loader.loader_handle import LoaderHandle
-from ..loader.token_meter import TokenMeter
 from .keras import KerasDoor
 from .loader import LoaderDoor
-from .protocols import Aside, BatchSubstitute, Door, Evaluation, StepListener
+from .protocols import Door, PassingBatches, StepListener
 from .script_watch import ScriptWatch
 
 
@@ -64,26 +62,14 @@ class LoaderOrKerasDoor:
         """The next step has this size."""
         self._present.resize(batch_size)
 
-    def inputs(self) -> InputSize | None:
-        """How the batches of the trial that ends now varied."""
-        return self._present.inputs()
-
     @property
-    def meter(self) -> TokenMeter | None:
-        """Is told of the batches that go to the script."""
-        return self._present.meter
+    def batches(self) -> PassingBatches | None:
+        """See `Door`."""
+        return self._present.batches
 
     def parameters(self) -> list[torch.Tensor]:
         """Parameters that torch's optimizers train."""
         return self._present.parameters()
-
-    def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:
-        """The script gets what `substitute` makes of each batch."""
-        return self._present.replace_batches(substitute, aside)
-
-    def end_epoch(self, evaluation: Evaluation) -> bool:
-        """See `Door`."""
-        return self._present.end_epoch(evaluation)
 
     @property
     def _present(self) -> Door:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -68,6 +68,27 @@ class FoundLoop:
         return self.num_ahead if self.num_ahead > 1 else 0
 
 
+class PassingBatches(Protocol):
+    """The batches of a loader, which pass through a door on their way to the script."""
+
+    @property
+    def meter(self) -> TokenMeter:
+        """Is told of them."""
+
+    def inputs(self) -> InputSize | None:
+        """How those of the trial that ends now varied; `None` where nothing tells."""
+
+    def replace_batches(self, substitute: BatchSubstitute, aside: Aside) -> None:
+        """The script gets what `substitute` makes of each batch.
+
+        Args:
+            aside: what fetches from loaders run in.
+        """
+
+    def end_epoch(self, evaluation: Evaluation) -> None:
+        """The fetch that waits finds its epoch over."""
+
+
 class Door(Protocol):
     """One way to get steps of a given size out of the user's script."""
 
@@ -84,25 +105,12 @@ class Door(Protocol):
     def resize(self, batch_size: int) -> None:
         """Changes the size inside a trial whose sizes take turns."""
 
-    def inputs(self) -> InputSize | None:
-        """How the batches of the trial that ends now varied; `None` where nothing tells."""
-
     @property
-    def meter(self) -> TokenMeter | None:
-        """Is told of the batches that go to the script; `None` where they do not pass here."""
+    def batches(self) -> PassingBatches | None:
+        """The batches, where they pass through the door; `None` where they come from elsewhere."""
 
     def parameters(self) -> list[torch.Tensor]:
         """Parameters that the optimizers train."""
-
-    def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:
-        """The script gets what `substitute` makes of each batch. False where that is no choice.
-
-        Args:
-            aside: what fetches from loaders run in.
-        """
-
-    def end_epoch(self, evaluation: Evaluation) -> bool:
-        """The fetch that waits finds its epoch over. False where that is no choice."""
 
 
 class ScriptDoor(Door, Protocol):

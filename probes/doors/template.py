@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 
-from ...records import Discovery, InputSize, LengthChoice, LoaderInfo
+from ...records import Discovery, LengthChoice, LoaderInfo
 from ..loader.compiled_modules import compiles
 from ..loader.loader_handle import LoaderHandle, is_training_fetch
 from ..loader.model_inputs import AS_ASKED, ModelInputs
 from ..process.orders import WorkOrder
 from ..source.placeholder import command, has_placeholder, source_of, without_placeholder
-from .protocols import Aside, BatchSubstitute, Evaluation, FoundLoop, StepListener
+from .protocols import FoundLoop, StepListener
 from .script_watch import ScriptWatch
 
 
@@ -37,6 +36,7 @@ class TemplateDoor:
         in_control: the loop was found.
     """
 
+    batches: None = None
     _listener: StepListener
 
     def __init__(self, watch: ScriptWatch, order: WorkOrder, started_s: float) -> None:
@@ -108,26 +108,9 @@ class TemplateDoor:
         """No other size can take turns with it."""
         assert batch_size == self._size
 
-    def inputs(self) -> InputSize | None:
-        """Not read: the batches may come from anywhere."""
-        return None
-
-    @property
-    def meter(self) -> None:
-        """Batches may come from anywhere: tokens are not counted."""
-        return None
-
     def parameters(self) -> list[torch.Tensor]:
         """The parameters of the optimizers that step."""
         return self.watch.parameters()
-
-    def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:  # noqa: ARG002
-        """Batches that do not come from a loader cannot be replaced."""
-        return False
-
-    def end_epoch(self, evaluation: Evaluation) -> bool:  # noqa: ARG002
-        """See `Door`."""
-        return False
 
     # inside ----------------------------------------------------------------------------------
 

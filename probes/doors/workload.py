@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 
-from ...records import Discovery, Door, InputSize, LengthChoice, LoaderInfo, NormLayers
+from ...records import Discovery, Door, LengthChoice, LoaderInfo, NormLayers
 from ..loader.loader_handle import LoaderHandle
 from ..loader.model_inputs import AS_ASKED, ModelInputs
 from ..process.orders import WorkOrder
 from .declared import Workload, WorkloadError, load
-from .protocols import Aside, BatchSubstitute, Evaluation, FoundLoop, StepListener
+from .protocols import FoundLoop, StepListener
 from .script_watch import ScriptWatch
 
 DISCOVERY_STEPS = 2
@@ -32,6 +31,7 @@ class WorkloadDoor:
         in_control: the first steps were made.
     """
 
+    batches: None = None
     _listener: StepListener
 
     def __init__(self, watch: ScriptWatch, order: WorkOrder, started_s: float) -> None:
@@ -92,26 +92,9 @@ class WorkloadDoor:
         """As `ask`."""
         self.ask(batch_size)
 
-    def inputs(self) -> InputSize | None:
-        """Not read: the workload makes its batches itself."""
-        return None
-
-    @property
-    def meter(self) -> None:
-        """The workload makes its batches itself: tokens are not counted."""
-        return None
-
     def parameters(self) -> list[torch.Tensor]:
         """The parameters of the optimizers that step."""
         return self.watch.parameters()
-
-    def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:  # noqa: ARG002
-        """A workload makes its batches itself."""
-        return False
-
-    def end_epoch(self, evaluation: Evaluation) -> bool:  # noqa: ARG002
-        """See `Door`."""
-        return False
 
     # inside ----------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import torch
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 
-from ...records import FakeTrial, OpWork, PeakRole, Variant
+from ...records import FakeTrial, LivedBefore, OpWork, PeakRole, Variant
 from ..windows.optimizer_hooks import listen
 from .changes import Changes
 from .checkpointed_blocks import CheckpointedBlocks
@@ -121,32 +121,23 @@ class FakeSteps:
         self._held_gradients = self._numbers_of(self._note_gradients())
 
     @property
-    def num_held(self) -> int:
-        """How many of the requests, the first ones, are for what lived before the last step."""
-        return self._num_held
+    def lived(self) -> LivedBefore:
+        """What lived before the last step; see `FakedCount` for what is known of its requests."""
+        count = self._count
+        return LivedBefore(
+            num=self._num_held,
+            late=self._late,
+            products=tuple(sorted(count.first_products.values())),
+            passing=tuple(count.passing),
+            emptied=tuple(count.emptied),
+        )
 
     @property
-    def late(self) -> tuple[int, ...]:
-        """Numbers of those of them that a training's first step makes: gradients and states."""
+    def _late(self) -> tuple[int, ...]:
         states = self._numbers_of(_counted_states(self._states()))
         return tuple(
             number for number in (*self._held_gradients, *states) if number <= self._num_held
         )
-
-    @property
-    def products(self) -> tuple[int, ...]:
-        """Where cuBLAS begins its work; see `FakedCount`."""
-        return tuple(sorted(self._count.first_products.values()))
-
-    @property
-    def passing(self) -> tuple[tuple[int, int], ...]:
-        """Where convolutions take workspaces, and how many bytes; see `FakedCount`."""
-        return tuple(self._count.passing)
-
-    @property
-    def emptied(self) -> tuple[int, ...]:
-        """Where cuDNN's searches empty the cache; see `FakedCount`."""
-        return tuple(self._count.emptied)
 
     @property
     def blocks(self) -> str:
@@ -219,7 +210,7 @@ class FakeSteps:
         """
         requests = self._count.requests
         given_back = {-request for request in requests if request < 0}
-        left = given_back.intersection(range(1, self._num_held + 1)).difference(self.late)
+        left = given_back.intersection(range(1, self._num_held + 1)).difference(self._late)
         growth = batch_size / max(1, self._last_size)
         sizes = (size for size in requests if size > 0)
         grown = {at: growth * size for at, size in enumerate(sizes, 1) if at in left}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ...records import PeakPlace, PeakRole, PeakSource, StepTimeline
@@ -112,15 +112,10 @@ def _sources(
 def peak_outside(requests: Sequence[int], origins: Sequence[Origin | None]) -> int:
     """The most that lived as something outside the optimizer's step began to, in bytes."""
     live = most = 0
-    sizes: list[int] = []
-    for request in requests:
-        if request < 0:
-            live -= sizes[-request - 1]
-            continue
-        live += request
-        origin = origins[len(sizes)]
-        sizes.append(request)
-        if origin is None or origin.phase != "optimizer":
+    for number, size in _changes(requests):
+        live += size
+        origin = origins[number - 1]
+        if size > 0 and (origin is None or origin.phase != "optimizer"):
             most = max(most, live)
     return most
 
@@ -128,38 +123,38 @@ def peak_outside(requests: Sequence[int], origins: Sequence[Origin | None]) -> i
 def peak_of(requests: Sequence[int], sizes: Mapping[int, float]) -> float:
     """The most that would live at once if some requests, by number, had these sizes, in bytes."""
     live = most = 0.0
-    own: list[float] = []
-    for request in requests:
-        if request > 0:
-            own.append(sizes.get(len(own) + 1, request))
-            live += own[-1]
-            most = max(most, live)
-        else:
-            live -= own[-request - 1]
+    for number, size in _changes(requests):
+        own = sizes.get(number, abs(size))
+        live += own if size > 0 else -own
+        most = max(most, live)
     return most
 
 
 def alive_at_peak(requests: Sequence[int]) -> dict[int, int]:
     """Bytes of each request that lived when most did, by its number."""
     live = most = end = 0
+    for at, (_, size) in enumerate(_changes(requests), 1):
+        live += size
+        if live > most:
+            most, end = live, at
+    alive: dict[int, int] = {}
+    for number, size in _changes(requests[:end]):
+        if size > 0:
+            alive[number] = size
+        else:
+            del alive[number]
+    return alive
+
+
+def _changes(requests: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The number of what begins to live or ends, and its bytes: below 0 at its end."""
     sizes: list[int] = []
-    for at, request in enumerate(requests):
+    for request in requests:
         if request > 0:
             sizes.append(request)
-            live += request
-            if live > most:
-                most, end = live, at
+            yield len(sizes), request
         else:
-            live -= sizes[-request - 1]
-    alive: dict[int, int] = {}
-    number = 0
-    for request in requests[: end + 1]:
-        if request > 0:
-            number += 1
-            alive[number] = request
-        else:
-            del alive[-request]
-    return alive
+            yield -request, -sizes[-request - 1]
 
 
 def step_timeline(
@@ -173,25 +168,19 @@ def step_timeline(
         requests, origins, roles: see `peak_parts`.
     """
     live: Counter[PeakRole] = Counter()
-    sizes: list[int] = []
     num_before = next((at for at, origin in enumerate(origins) if origin is not None), len(origins))
-    for number, size in enumerate(requests[:num_before], 1):
-        sizes.append(size)
+    changes = list(_changes(requests))
+    for number, size in changes[:num_before]:
         live[role_of(number, origins, roles)] += size
-    events = requests[num_before:]
+    events = changes[num_before:]
     group = max(1, -(-(len(events) + 1) // MAX_POSITIONS))
     points: list[tuple[int, Counter[PeakRole]]] = [(0, Counter(live))]
     phases: dict[str, int] = {}
     total = most = sum(live.values())
-    for position, request in enumerate(events, 1):
-        if request > 0:
-            sizes.append(request)
-            number, size = len(sizes), request
-            origin = origins[number - 1]
-            if origin is not None:
-                phases.setdefault(origin.phase, position)
-        else:
-            number, size = -request, -sizes[-request - 1]
+    for position, (number, size) in enumerate(events, 1):
+        origin = origins[number - 1]
+        if size > 0 and origin is not None:
+            phases.setdefault(origin.phase, position)
         live[role_of(number, origins, roles)] += size
         total += size
         first_of_group = position // group != points[-1][0] // group

@@ -79,11 +79,8 @@ class ChosenBatches:
             batch = self._worst[size]
         else:
             batch = self._around(size, lengths, indices, is_budget=is_budget)
-        known = lengths.of(batch) if isinstance(batch, list) else None
-        if known:
-            self.used = ChosenBatch(
-                length=self._length, num_samples=len(known), longest=max(known), total=sum(known)
-            )
+        if isinstance(batch, list):
+            self._note(lengths.of(batch))
         return batch
 
     def stream(self, loader: Any, size: int, lengths: SampleLengths) -> CycledDataset:
@@ -95,7 +92,8 @@ class ChosenBatches:
         if self.wanted:
             some = self._some_of(own_of(endless), size, lengths)
             first = [some[at % len(some)] for at in range(size if some else 0)]
-            self._note(first)
+            self._left = 0
+            self._note([length for sample in first if (length := measure(sample)) is not None])
         return endless.starting_with(first, times)
 
     def _some_of(self, dataset: Any, size: int, lengths: SampleLengths) -> list[Any]:
@@ -110,9 +108,8 @@ class ChosenBatches:
             self._of_rank[self._length, wanted] = lengths.between(dataset, band, wanted)
         return self._of_rank[self._length, wanted]
 
-    def _note(self, samples: Sequence[Any]) -> None:
-        self._left = 0
-        known = [length for sample in samples if (length := measure(sample)) is not None]
+    def _note(self, known: Sequence[int] | None) -> None:
+        """Keeps the lengths of a chosen batch, as far as there are any."""
         if known:
             self.used = ChosenBatch(
                 length=self._length, num_samples=len(known), longest=max(known), total=sum(known)

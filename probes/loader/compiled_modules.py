@@ -19,32 +19,37 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 
 class ModuleHooks:
-    """Calls before and after each module of the process; around compiled modules alone from the
-    moment at which torch.compile is used, since their own hooks stand outside of what is compiled.
+    """Looks at the modules that are called, the outer ones first; at compiled modules alone from
+    the moment at which torch.compile is used, since their own hooks stand outside of what is
+    compiled.
 
     Args:
-        before, after: as torch calls hooks of modules; `after` also where the module raised.
-        anew: called where other modules than before are looked at from now on.
+        look: is given a module and its inputs, as torch gives them to hooks; where it returns True,
+            the modules inside that one are not looked at.
+        left: is given each module that was left, also where it raised.
     """
 
     def __init__(
-        self, before: Callable[..., None], after: Callable[..., None], anew: Callable[[], None]
+        self,
+        look: Callable[[torch.nn.Module, Any], bool],
+        left: Callable[[torch.nn.Module], None] | None = None,
     ) -> None:
-        self._before, self._after, self._anew = before, after, anew
+        self._look, self._left = look, left
+        self._depth = self._told_at = 0
         self._hooks: list[Any] = []
         if compiles():
             self._hook(compiled_modules())
         else:
             self._hooks = [
-                register_module_forward_pre_hook(before),
-                register_module_forward_hook(after, always_call=True),
+                register_module_forward_pre_hook(self._enter),
+                register_module_forward_hook(self._leave, always_call=True),
             ]
         _in_place.add(self)
 
     def make_way(self) -> None:
         """Something of the script is compiled from now on."""
         self._unhook()
-        self._anew()
+        self._depth = self._told_at = 0  # of other modules than from now on
         self._hook(compiled_modules())
 
     def remove(self) -> None:
@@ -52,11 +57,23 @@ class ModuleHooks:
         _in_place.discard(self)
         self._unhook()
 
+    def _enter(self, module: torch.nn.Module, inputs: Any) -> None:
+        self._depth += 1
+        if not self._told_at and self._look(module, inputs):
+            self._told_at = self._depth
+
+    def _leave(self, module: torch.nn.Module, _inputs: Any, _output: Any) -> None:
+        if self._told_at == self._depth:
+            self._told_at = 0
+        self._depth = max(0, self._depth - 1)
+        if self._left is not None:
+            self._left(module)
+
     def _hook(self, modules: Iterable[torch.nn.Module]) -> None:
         for module in modules:
             self._hooks += [
-                module.register_forward_pre_hook(self._before),
-                module.register_forward_hook(self._after, always_call=True),
+                module.register_forward_pre_hook(self._enter),
+                module.register_forward_hook(self._leave, always_call=True),
             ]
 
     def _unhook(self) -> None:

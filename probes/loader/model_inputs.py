@@ -38,11 +38,9 @@ class ModelInputs:
 
     def __init__(self) -> None:
         self.evaluated_s = 0.0
-        self._depth = 0
-        self._told_at = 0
         self._is_over = False
         self.forget()
-        self._hooks = ModuleHooks(self._enter, self._leave, self._outside)
+        self._hooks = ModuleHooks(self._look, self._left)
         self._native_backward = torch.autograd.backward
         self._own_backward = self._backward  # one object, to be known again
         torch.autograd.backward = self._own_backward  # Tensor.backward() calls this name
@@ -79,18 +77,14 @@ class ModelInputs:
 
     # inside ----------------------------------------------------------------------------------
 
-    def _outside(self) -> None:
-        """No module that is looked at is being called."""
-        self._depth = self._told_at = 0
-
-    def _enter(self, _module: Any, inputs: Any) -> None:
-        self._depth += 1
-        if self._told_at or not torch.is_grad_enabled():
-            return
+    def _look(self, _module: Any, inputs: Any) -> bool:
+        if not torch.is_grad_enabled():
+            return False
+        before = self._num_inputs
         for _, leaf in islice(paths(inputs, (), INPUT_DEPTH), MAX_LEAVES):
             if isinstance(leaf, torch.Tensor) and leaf.dim():
-                self._told_at = self._depth
                 self._add(tuple(leaf.shape))
+        return self._num_inputs > before
 
     def _add(self, shape: tuple[int, ...]) -> None:
         self._num_inputs += 1
@@ -98,10 +92,7 @@ class ModelInputs:
         if len(self._inputs) < MAX_SHAPES:
             self._inputs.append(shape)
 
-    def _leave(self, module: Any, _inputs: Any, _output: Any) -> None:
-        if self._told_at == self._depth:
-            self._told_at = 0
-        self._depth -= 1
+    def _left(self, module: torch.nn.Module) -> None:
         if not (module.training or torch.is_grad_enabled()):
             self.evaluated_s = time.monotonic()
 

@@ -32,7 +32,6 @@ class RepeatedInputs:
 
     def __init__(self) -> None:
         self._hooks: ModuleHooks | None = None
-        self._depth = self._told_at = 0
         self._now: list[tuple[torch.Tensor, int]] = []
         self._before: list[tuple[torch.Tensor, int]] | None = None
         self._is_same: bool | None = None
@@ -47,7 +46,7 @@ class RepeatedInputs:
     def step_ended(self) -> None:
         """An optimizer made a step; the first call begins to look."""
         if self._hooks is None:
-            self._hooks = ModuleHooks(self._enter, self._leave, self._outside)
+            self._hooks = ModuleHooks(self._look)
             return
         if self._before is not None:
             same = bool(self._now) and _are_same(self._before, self._now)
@@ -86,10 +85,6 @@ class RepeatedInputs:
 
     # inside ----------------------------------------------------------------------------------
 
-    def _outside(self) -> None:
-        """No module that is looked at is being called."""
-        self._depth = self._told_at = 0
-
     def _episodes(self) -> str:
         fewest, most = min(self._alone, default=0), max(self._alone, default=0)
         if not 0 < fewest < most:
@@ -100,25 +95,19 @@ class RepeatedInputs:
             "is the batch"
         )
 
-    def _enter(self, module: Any, inputs: Any) -> None:
-        self._depth += 1
-        if self._told_at or not torch.is_grad_enabled():
-            return
+    def _look(self, module: torch.nn.Module, inputs: Any) -> bool:
+        if not torch.is_grad_enabled():
+            return False
         leaves = [leaf for _, leaf in islice(paths(inputs, (), _DEPTH), MAX_LEAVES)]
         if not _trains(module) and not any(map(_is_trained, leaves)):
-            return
-        for leaf in leaves:
-            if isinstance(leaf, torch.Tensor) and leaf.dim() and not leaf.is_inference():
-                if not self._told_at:
-                    self._passes += 1
-                    self._singles += leaf.dim() == 1 or len(leaf) == 1
-                self._told_at = self._depth
-                self._now.append((leaf, _version(leaf)))
-
-    def _leave(self, _module: Any, _inputs: Any, _output: Any) -> None:
-        if self._told_at == self._depth:
-            self._told_at = 0
-        self._depth -= 1
+            return False
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
+        known = [leaf for leaf in tensors if not leaf.is_inference()]
+        if known:
+            self._passes += 1
+            self._singles += known[0].dim() == 1 or len(known[0]) == 1
+        self._now += [(leaf, _version(leaf)) for leaf in known]
+        return bool(known)
 
 
 def _trains(module: torch.nn.Module) -> bool:

@@ -181,6 +181,26 @@ class TokenMeter:
             ordered=self._evenly(min(num, MAX_SHOWN)),
         )
 
+    def reasons(self, *, real: bool, positions: bool) -> dict[str, str]:
+        """Why fields of `Tokens` are `None`.
+
+        Args:
+            real, positions: whether those of a step are known.
+        """
+        reasons: dict[str, str] = {}
+        if not real:
+            reasons |= dict.fromkeys(("real_per_step", "real_per_s"), self.why_no_real)
+        if not positions:
+            fields = ("positions_per_step", "positions_per_s")
+            reasons |= dict.fromkeys(fields, self.why_no_positions)
+        if self.padding_share is None:
+            reasons["padding_share"] = (
+                self.why_no_real or self.why_no_positions or "the batches held nothing"
+            )
+        if self.lengths is None:
+            reasons["lengths"] = self.why_no_real or "a row holds several sequences"
+        return reasons
+
     def _evenly(self, count: int) -> tuple[int, ...]:
         """Picks `count` of the lengths, evenly spaced in order; each stands for equally many."""
         num = sum(self._lengths.values())

@@ -129,10 +129,9 @@ class History:
 
     def around_failure(self) -> MemoryTimeline | None:
         """The events around the last request that failed, one by one."""
-        failed = [at for at, event in enumerate(self.events) if event.action == "oom"]
-        if not failed:
+        at = self._failed_at()
+        if at is None:
             return None
-        at = failed[-1]
         return self._at(range(max(0, at - BEFORE), min(len(self.events), at + AFTER + 1)), ())
 
     def _at(self, positions: Sequence[int], steps: Sequence[int]) -> MemoryTimeline:
@@ -148,12 +147,16 @@ class History:
             steps=tuple(steps),
         )
 
+    def _failed_at(self) -> int | None:
+        """Place of the last request that failed; `None` without one."""
+        failed = (at for at, event in enumerate(self.events) if event.action == "oom")
+        return max(failed, default=None)
+
     def out_of_memory(self) -> OutOfMemory | None:
         """The last request that failed."""
-        failed = [at for at, event in enumerate(self.events) if event.action == "oom"]
-        if not failed:
+        at = self._failed_at()
+        if at is None:
             return None
-        at = failed[-1]
         event = self.events[at]
         after = [later for later in self.events[at + 1 :] if later.action not in _QUIET]
         free = self._free_at(at, after)

@@ -115,23 +115,13 @@ def read_sample(
     values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     for field, question in (_FAST | PCIE if pcie else _FAST).items():
-        _note(field, question, handle, values, reasons)
+        try:
+            values[field] = question(handle)
+        except NvmlRefusedError as error:
+            reasons[field] = str(error)
     if processes is not None:
         seen = processes.look(handle)
         values["process_memory_bytes"] = seen.own_bytes
         values["other_processes"] = seen.others
         reasons |= seen.unavailable
     return Sample(time_s=time_s, unavailable=reasons, **values)
-
-
-def _note(
-    field: str,
-    question: Callable[[Any], Any],
-    handle: Any,
-    values: dict[str, Any],
-    reasons: dict[str, str],
-) -> None:
-    try:
-        values[field] = question(handle)
-    except NvmlRefusedError as error:
-        reasons[field] = str(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...records import Outcome
 from .faults import outcome_of_exit_code
-from .messages import CannotSteer, Ended, Message, Raised
+from .messages import CannotSteer, Ended, Raised
 from .refusals import headline
 
 WAITED = "it waited for another rank"
@@ -30,7 +30,9 @@ class WorkerGone(Exception):  # noqa: N818  a normal way for a trial to end
         outcome, detail: what that means.
     """
 
-    def __init__(self, outcome: Outcome, detail: str, message: Message | None = None) -> None:
+    def __init__(
+        self, outcome: Outcome, detail: str, message: Raised | Ended | CannotSteer | None = None
+    ) -> None:
         super().__init__(detail)
         self.outcome = outcome
         self.detail = detail

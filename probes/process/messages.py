@@ -15,6 +15,7 @@ from ...records import (
     Door,
     FakeTrial,
     FileTouched,
+    LivedBefore,
     LoaderInfo,
     OpWork,
     Parallelism,
@@ -79,13 +80,7 @@ class FakeResult(Message, frozen=True, kw_only=True):
     Attributes:
         requests: of memory, in the last step: bytes for a tensor that began to live, those that
             lived before first; -n for the end of the n-th of them, counted from 1.
-        num_held: so many of them, at the start, are of what lived before.
-        late: numbers of those of them that the first step of a training makes.
-        products: before which requests, counted from 0, cuBLAS begins its work: in the forward and
-            in the backward pass.
-        passing: before which requests an operation takes memory only while it runs, and how many
-            bytes; see `first_steps.Held`.
-        emptied: before which requests the first step of a training empties the cache.
+        lived: what lived before it.
         eager: CUDA would load all kernels at its start, in this process; see `forecast`.
         blocks: see `Estimate`.
         change: what the variant changed, `24 Linear`; empty if there is nothing to say.
@@ -97,11 +92,7 @@ class FakeResult(Message, frozen=True, kw_only=True):
 
     trial: FakeTrial | None = None
     requests: tuple[int, ...] = ()
-    num_held: int = 0
-    late: tuple[int, ...] = ()
-    products: tuple[int, ...] = ()
-    passing: tuple[tuple[int, int], ...] = ()
-    emptied: tuple[int, ...] = ()
+    lived: LivedBefore = LivedBefore()
     eager: bool = False
     work: tuple[OpWork, ...] = ()
     no_work: str = ""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ...records import Copies, LongestGap
+from ...records import Copies, IdleShares, LongestGap
 from . import intervals, occupancy
 from . import kineto_names as vocabulary
 from .columns import Activities, DeviceProperties
-from .gaps import Causes, Gaps, IdlePieces, idle_time
-from .intervals import Floats, Ints
+from .gaps import Causes, Gaps, IdlePieces, idle_shares
+from .intervals import Ints
 from .results import DeviceMetrics
 from .steps import LaunchCalls
 
@@ -22,6 +20,7 @@ GRIDS_STATED = 0.9
 """Share of the kernels' time of which the grids must be known for an efficiency of all of it.
 Kernels of a graph have none on AMD's devices, and would count as empty."""
 
+EMPTY_WINDOW = "the window is empty"
 _NO_KERNELS = "no kernel ran in the window"
 _NO_COMPUTE = "no kernel other than communication ran in the window"
 _Rows = npt.NDArray[np.bool_]
@@ -65,7 +64,6 @@ class Device:
     ) -> None:
         rows = np.flatnonzero(activities.device == number)
         order = rows[np.lexsort((activities.end_ns[rows], activities.start_ns[rows]))]
-        self.rows = order
         self.number = number
         self.rows = order
         self.properties = properties
@@ -135,32 +133,25 @@ class _View:
             "communication": self._covered(self.communication),
         }
         lengths = {name: intervals.length(covered) for name, covered in sets.items()}
-        exposed = lengths["kernel"] - lengths["compute"]
-        busy_or_not = {f"{name}_pct": self._share(lengths[name]) for name in list(sets)[:4]}
-        overlap = lengths["communication"] - exposed
+        times = {
+            **lengths,
+            "exposed_communication": lengths["kernel"] - lengths["compute"],
+            "exposed_copy": lengths["busy"] - lengths["kernel"],
+        }
+        pieces = IdlePieces.of(self.gaps, host, waits=self.device.waits)
         properties = self.device.properties
         return DeviceMetrics(
             device=self.device.number,
             name=properties.name if properties else "",
-            window_s=self.window_ns / 1e9,
-            **busy_or_not,
+            **{f"{name}_pct": self._share(length, f"{name}_pct") for name, length in times.items()},
             **self._sm_efficiency(lengths["compute"]),
-            **self._occupancy(),
+            occupancy_pct=self._occupancy(),
             **self._tensor_cores(),
             num_kernels=int(self.kernels.sum()),
             short_kernel_pct=self._short_kernels(),
-            communication_s=lengths["communication"] / 1e9,
-            exposed_communication_s=exposed / 1e9,
-            communication_overlap_pct=self._ratio(
-                overlap,
-                lengths["communication"],
-                "communication_overlap_pct",
-                "no communication kernel ran in the window",
-            ),
             copies=self._copies(),
-            exposed_copy_s=(lengths["busy"] - lengths["kernel"]) / 1e9,
             num_launches=self._launches(),
-            idle=idle_time(IdlePieces.of(self.gaps, host, waits=self.device.waits)),
+            idle=self._idle(pieces),
             longest_gap=self._longest(self.gaps),
             unavailable=self.unavailable,
         )
@@ -183,11 +174,14 @@ class _View:
     def _covered(self, rows: _Rows) -> intervals.IntervalSet:
         return intervals.union(self.starts[rows], self.ends[rows])
 
-    def _share(self, length_ns: float) -> float | None:
+    def _share(self, length_ns: float, field: str) -> float | None:
+        return self._ratio(length_ns, self.window_ns, field, EMPTY_WINDOW)
+
+    def _idle(self, pieces: IdlePieces) -> IdleShares | None:
         if self.window_ns == 0:
-            self.unavailable["busy_pct"] = "the window is empty"
+            self.unavailable["idle"] = EMPTY_WINDOW
             return None
-        return 100.0 * length_ns / self.window_ns
+        return idle_shares(pieces, self.window_ns)
 
     def _ratio(self, part: float, whole: float, field: str, why: str) -> float | None:
         if whole > 0:
@@ -196,11 +190,7 @@ class _View:
         return None
 
     def _sm_efficiency(self, compute_ns: int) -> dict[str, float | None]:
-        fields = (
-            "sm_efficiency_pct",
-            "sm_efficiency_compute_pct",
-            "sm_efficiency_while_computing_pct",
-        )
+        fields = "sm_efficiency_pct", "sm_efficiency_computing_pct"
         known = self.kernels & (self.blocks > 0)
         if not known.any() or self.window_ns == 0:
             why = "the trace does not state grids or blocks per multiprocessor"
@@ -208,57 +198,38 @@ class _View:
             self.unavailable.update(dict.fromkeys(fields, why))
             return dict.fromkeys(fields)
         kernel_ns = intervals.length(self._covered(self.kernels))
-        total = self._blocks_integral(known, kernel_ns, "kernel", fields[:1])
-        compute = self._blocks_integral(known & self.compute, compute_ns, "computing", fields[1:])
+        total = self._blocks_integral(known, kernel_ns, "kernel", fields[0])
+        compute = self._blocks_integral(known & self.compute, compute_ns, "computing", fields[1])
         values = (
-            None if total is None else self._share(total),
-            None if compute is None else self._share(compute),
-            None if compute is None else self._ratio(compute, compute_ns, fields[2], _NO_COMPUTE),
+            None if total is None else self._share(total, fields[0]),
+            None if compute is None else self._ratio(compute, compute_ns, fields[1], _NO_COMPUTE),
         )
         return dict(zip(fields, values, strict=True))
 
-    def _blocks_integral(
-        self, known: _Rows, whole_ns: int, whose: str, fields: Sequence[str]
-    ) -> float | None:
+    def _blocks_integral(self, known: _Rows, whole_ns: int, whose: str, field: str) -> float | None:
         """Integral of the capped blocks per multiprocessor; `None` where too few are known.
 
         What is not known would count as empty, and the efficiency be no upper bound.
         """
         stated = intervals.length(self._covered(known))
         if stated < GRIDS_STATED * whole_ns:
-            why = f"the trace states grids for {stated / whole_ns:.0%} of the {whose} time only"
-            self.unavailable.update(dict.fromkeys(fields, why))
+            self.unavailable[field] = (
+                f"the trace states grids for {stated / whole_ns:.0%} of the {whose} time only"
+            )
             return None
         return intervals.capped_integral(self.starts[known], self.ends[known], self.blocks[known])
 
-    def _weighted(self, values: Floats, rows: _Rows, field: str, why: str) -> float | None:
-        rows = rows & np.isfinite(values)
+    def _occupancy(self) -> float | None:
+        """Occupancy of compute kernels, weighted by duration."""
+        rows = self.compute & np.isfinite(self.occupancy)
         weights = self.durations[rows]
         total = int(weights.sum())
         if total == 0:
-            self.unavailable[field] = why
+            why_not = occupancy.why_unknown(self.device.properties)
+            why = why_not or "the trace does not state grids, blocks and registers"
+            self.unavailable["occupancy_pct"] = why if self.compute.any() else _NO_COMPUTE
             return None
-        return float((values[rows] * weights).sum() / total)
-
-    def _occupancy(self) -> dict[str, float | None]:
-        reported = self.all.occupancy_pct
-        written = np.isfinite(reported)
-        why_not = occupancy.why_unknown(self.device.properties)
-        why = why_not or "the trace does not state grids, blocks and registers"
-        why = why if self.compute.any() else _NO_COMPUTE
-        no_report = "Kineto wrote no occupancy beside the kernels"
-        return {
-            "occupancy_pct": self._weighted(self.occupancy, self.compute, "occupancy_pct", why),
-            "occupancy_reported_pct": self._weighted(
-                reported, self.kernels, "occupancy_reported_pct", no_report
-            ),
-            "occupancy_false_zero_pct": self._ratio(
-                int(self.durations[self.compute & (reported == 0)].sum()),
-                int(self.durations[self.compute & written].sum()),
-                "occupancy_false_zero_pct",
-                no_report,
-            ),
-        }
+        return float((self.occupancy[rows] * weights).sum() / total)
 
     def _tensor_cores(self) -> dict[str, float | None]:
         flags, names = self.device.flags, self.all.name

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ...records import Record
+from ...records import IdleShares
 from ...records.anatomy import IdleCause
 from .columns import Activities, Ranges
 from .intervals import EMPTY, IntervalSet, Ints, complement, merge, overlaps, subtract, union
@@ -24,42 +24,6 @@ from .steps import UNKNOWN
 LAUNCH_LATENCY_NS = 30_000
 """A queued activity that starts within this time after the one before it waited for nothing but
 its own start on the device."""
-
-
-class Idle(Record, frozen=True, kw_only=True):
-    """Idle time of one device in a window, seconds, by cause; the causes add up to `total_s`.
-
-    Attributes:
-        total_s: nothing ran on the device.
-        num_gaps: how many separate times.
-        host_s: the call that launches the next activity had not returned yet.
-        launch_latency_s: it had, and the activity started within 30 us.
-        dependency_s: it had, and the activity started later: it waited for another stream or event.
-        unknown_s: the launch is not in the trace (it began before profiling did).
-        tail_s: after the last activity of the window.
-        host_input_s: the part of `host_s` in which the script waited for its DataLoader.
-        host_synchronize_s: ... in which the host waited for the device.
-        host_launch_s: ... in which the host was inside calls that launch kernels.
-        host_call_s: ... in which the host was inside other API calls: copies, allocations.
-        host_other_s: the rest of `host_s`: Python and operator dispatch.
-        host_drained_s: the part of `host_s` without `host_input_s` that would not be there if the
-            host had not waited for the device before, and had run ahead instead. It cuts across the
-            other parts.
-    """
-
-    total_s: float
-    num_gaps: int
-    host_s: float
-    launch_latency_s: float
-    dependency_s: float
-    unknown_s: float
-    tail_s: float
-    host_input_s: float
-    host_synchronize_s: float
-    host_launch_s: float
-    host_call_s: float
-    host_other_s: float
-    host_drained_s: float = 0.0
 
 
 CAUSES: tuple[IdleCause, ...] = get_args(IdleCause)
@@ -159,7 +123,6 @@ class IdlePieces(msgspec.Struct, frozen=True, kw_only=True):
         lost_ns: so much of it would not be there if the host had never waited for the device.
         ended_by: row of the activity that ended the gap, as `Gaps` counts them; -1 at the window's
             end.
-        num_gaps: how many separate times they were before they were cut.
     """
 
     start_ns: Ints
@@ -167,7 +130,6 @@ class IdlePieces(msgspec.Struct, frozen=True, kw_only=True):
     cause: npt.NDArray[np.int8]
     lost_ns: Ints
     ended_by: Ints
-    num_gaps: int
 
     @classmethod
     def of(cls, gaps: Gaps, host: Causes, *, waits: IntervalSet = EMPTY) -> IdlePieces:
@@ -204,7 +166,6 @@ class IdlePieces(msgspec.Struct, frozen=True, kw_only=True):
             cause=cause,
             lost_ns=_lost_to_waits(hosts, _waited_before(waits, end, gaps.window_ns)),
             ended_by=gaps.ended_by[gap[order]],
-            num_gaps=len(gaps.start_ns),
         )
 
     def total_ns(self) -> dict[IdleCause, int]:
@@ -227,24 +188,13 @@ def _after_the_launch(gaps: Gaps) -> npt.NDArray[np.int8]:
     return np.where(gaps.known & ~gaps.tail, launched, unlaunched).astype(np.int8)
 
 
-def idle_time(pieces: IdlePieces) -> Idle:
-    """Idle time of one device, by cause."""
-    total = pieces.total_ns()
-    host_ns = sum(total[cause] for cause in CAUSES[:_NUM_HOST])
-    return Idle(
-        total_s=sum(total.values()) / 1e9,
-        num_gaps=pieces.num_gaps,
-        host_s=host_ns / 1e9,
-        launch_latency_s=total["launch_latency"] / 1e9,
-        dependency_s=total["dependency"] / 1e9,
-        unknown_s=total["unknown"] / 1e9,
-        tail_s=total["tail"] / 1e9,
-        host_input_s=total["input"] / 1e9,
-        host_synchronize_s=total["synchronize"] / 1e9,
-        host_launch_s=total["launch"] / 1e9,
-        host_call_s=total["call"] / 1e9,
-        host_other_s=total["host"] / 1e9,
-        host_drained_s=pieces.drained_ns() / 1e9,
+def idle_shares(pieces: IdlePieces, window_ns: int) -> IdleShares:
+    """The idle time of one device by cause, as shares of a window that is not empty."""
+    causes = pieces.total_ns()
+    return IdleShares(
+        total_pct=100.0 * sum(causes.values()) / window_ns,
+        drained_pct=100.0 * pieces.drained_ns() / window_ns,
+        **{f"{cause}_pct": 100.0 * ns / window_ns for cause, ns in causes.items()},
     )
 
 

@@ -31,11 +31,6 @@ _NO_OPERATORS = "the trace holds no CPU operators"
 _NO_STEPS = "the trace holds no profiler steps"
 
 
-def analyse(trace: Trace) -> TraceMetrics:
-    """All metrics of a trace."""
-    return Analysis(trace).result()
-
-
 class Analysis:
     """A trace with all that is computed once for any window; first its health is checked."""
 
@@ -149,8 +144,7 @@ class Analysis:
             operators_pct=self._share(operators, start, end, "operators_pct"),
             input_wait_pct=self._share(self.inputs, start, end, "input_wait_pct"),
             input_wait_s=self._input_wait(start, end),
-            synchronize_s=self._waited(self.synchronize, start, end, "synchronize_s"),
-            device_wait_s=self._waited(self.waits, start, end, "device_wait_s"),
+            device_wait_s=self._device_wait(start, end),
             rank=whole_number(trace.distributed.get("rank")),
             world_size=whole_number(trace.distributed.get("world_size")),
             calls=tables.call_table(trace.launches, trace.names, start, end),
@@ -193,11 +187,11 @@ class Analysis:
             return None
         return 100.0 * intervals.length(intervals.clip(covered, start, end)) / (end - start)
 
-    def _waited(self, covered: IntervalSet, start: int, end: int, field: str) -> float | None:
+    def _device_wait(self, start: int, end: int) -> float | None:
         if len(self.trace.launches) == 0:
-            self.unavailable[field] = "the trace holds no calls of the GPU's API"
+            self.unavailable["device_wait_s"] = "the trace holds no calls of the GPU's API"
             return None
-        return intervals.length(intervals.clip(covered, start, end)) / 1e9
+        return intervals.length(intervals.clip(self.waits, start, end)) / 1e9
 
     def _step_time(self) -> tuple[float | None, str]:
         if len(self.steps) == 0:
@@ -228,9 +222,7 @@ class Analysis:
                     host_s=int(steps.end_ns[index] - steps.start_ns[index]) / 1e9,
                     window_s=(end - start) / 1e9,
                     breakdown=parts[index],
-                    devices=tuple(
-                        device.metrics(self.causes, start, end) for device in self.devices
-                    ),
+                    devices=self.device_metrics(start, end),
                 )
             )
         return tuple(metrics)

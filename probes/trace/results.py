@@ -13,6 +13,7 @@ from ...records import (
     Breakdown,
     CallTime,
     Copies,
+    IdleShares,
     KernelTime,
     LongestGap,
     OperatorTime,
@@ -20,7 +21,6 @@ from ...records import (
     TraceFault,
 )
 from .columns import Losses
-from .gaps import Idle
 
 WindowSource = Literal["steps", "GPU span", "operators", "calls", "none"]
 
@@ -34,53 +34,42 @@ class DeviceMetrics(Record, frozen=True, kw_only=True):
         kernel_pct: a kernel ran, communication included.
         compute_pct: a kernel that is no communication ran.
         communication_pct: a communication kernel ran.
+        exposed_communication_pct: one ran, and nothing was computed.
+        exposed_copy_pct: copies or sets ran, and no kernel.
         sm_efficiency_pct: integral of min(1, sum of blocks per multiprocessor of what runs); an
             upper bound of the share of busy multiprocessors, idle time counts as 0.
-        sm_efficiency_compute_pct: the same of compute kernels only.
-        sm_efficiency_while_computing_pct: the same over the time in which compute kernels ran.
+        sm_efficiency_computing_pct: the same of compute kernels, over the time in which these ran.
         occupancy_pct: achieved occupancy of compute kernels, weighted by duration; recomputed
             where Kineto's value is missing or its false 0.
-        occupancy_reported_pct: of all kernels, as Kineto wrote it.
-        occupancy_false_zero_pct: share of compute kernel time for which Kineto wrote 0.
         tensor_core_pct: share of compute kernel time in kernels whose name proves tensor cores;
             a lower bound.
         tensor_core_unknown_pct: share of it in kernels whose name cannot tell.
         num_kernels: in the window.
         num_launches: calls that launched them; fewer with CUDA graphs.
         short_kernel_pct: share of their durations in kernels shorter than 10 us.
-        communication_s: time in which communication ran.
-        exposed_communication_s: the part of it in which nothing was computed.
-        communication_overlap_pct: the other part, as a share of `communication_s`.
         copies: by direction.
-        exposed_copy_s: time in which copies or sets ran, and no kernel.
-        idle: time in which nothing ran, by cause.
+        idle: nothing ran, by cause.
         longest_gap: the longest such time; `None` if there was none.
     """
 
     device: int
     name: str
-    window_s: float
     busy_pct: float | None = None
     kernel_pct: float | None = None
     compute_pct: float | None = None
     communication_pct: float | None = None
+    exposed_communication_pct: float | None = None
+    exposed_copy_pct: float | None = None
     sm_efficiency_pct: float | None = None
-    sm_efficiency_compute_pct: float | None = None
-    sm_efficiency_while_computing_pct: float | None = None
+    sm_efficiency_computing_pct: float | None = None
     occupancy_pct: float | None = None
-    occupancy_reported_pct: float | None = None
-    occupancy_false_zero_pct: float | None = None
     tensor_core_pct: float | None = None
     tensor_core_unknown_pct: float | None = None
     num_kernels: int = 0
     num_launches: int | None = None
     short_kernel_pct: float | None = None
-    communication_s: float = 0.0
-    exposed_communication_s: float = 0.0
-    communication_overlap_pct: float | None = None
     copies: tuple[Copies, ...] = ()
-    exposed_copy_s: float = 0.0
-    idle: Idle | None = None
+    idle: IdleShares | None = None
     longest_gap: LongestGap | None = None
     unavailable: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -121,8 +110,8 @@ class TraceMetrics(Record, frozen=True, kw_only=True):
         operators_pct: share of the window in which any thread was inside an operator.
         input_wait_pct: share of the window in which the script waited for its DataLoader.
         input_wait_s: that time.
-        synchronize_s: time in the window in calls that only wait for the device.
-        device_wait_s: the same with copies that came back only when they were done.
+        device_wait_s: time in the window in calls that wait for the device, and in copies that came
+            back only when they were done.
         rank, world_size: as the trace states them.
         calls: calls of the GPU's API that take more than a fifth of the window, the most first.
         trains: whether a backward pass or an optimizer is in the trace; `None` where nothing in it
@@ -146,7 +135,6 @@ class TraceMetrics(Record, frozen=True, kw_only=True):
     operators_pct: float | None = None
     input_wait_pct: float | None = None
     input_wait_s: float | None = None
-    synchronize_s: float | None = None
     device_wait_s: float | None = None
     rank: int | None = None
     world_size: int | None = None

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...records import DeviceShare, IdleShares, KernelTime, MemoryCurve, Profile
+from ...records import DeviceShare, KernelTime, MemoryCurve, Profile
+from .devices import EMPTY_WINDOW
 from .memory_curves import memory_curves
 from .metrics import NO_GPU, Analysis
 from .reader import read_trace
@@ -15,36 +16,24 @@ from .results import DeviceMetrics, TraceMetrics
 NUM_ROWS = 50
 """Operators and kernels that a record lists of a profiled window."""
 
-_SAME_NAME = (
+_OF_DEVICE = (
     "busy_pct",
     "kernel_pct",
     "compute_pct",
     "communication_pct",
+    "exposed_communication_pct",
+    "exposed_copy_pct",
     "sm_efficiency_pct",
+    "sm_efficiency_computing_pct",
     "occupancy_pct",
     "tensor_core_pct",
     "tensor_core_unknown_pct",
     "short_kernel_pct",
-)
-"""Fields of a device's metrics that a profile takes as they are."""
-_GPU_FIELDS = (
-    *_SAME_NAME,
-    "exposed_communication_pct",
-    "exposed_copy_pct",
-    "sm_efficiency_computing_pct",
-    "kernels_per_launch",
-    "device_wait_pct",
     "idle",
     "longest_gap",
 )
-_OTHER_NAMES = {
-    "sm_efficiency_computing_pct": "sm_efficiency_while_computing_pct",
-    "kernels_per_launch": "num_launches",
-    "exposed_communication_pct": "busy_pct",
-    "exposed_copy_pct": "busy_pct",
-    "idle": "busy_pct",
-}
-"""Field of a profile -> the device's field that says why it is missing."""
+"""Fields that a profile takes of a device as they are."""
+_GPU_FIELDS = (*_OF_DEVICE, "kernels_per_launch", "device_wait_pct")
 
 
 def summarise(path: Path | str, trace_name: str) -> Profile:
@@ -95,13 +84,17 @@ def profile_of(
     if device is None:
         unavailable.update(dict.fromkeys(_GPU_FIELDS, metrics.unrecorded or NO_GPU))
     else:
-        values = _of_device(device, metrics)
-        reasons = {**metrics.unavailable, "device_wait_pct": _no_calls(metrics)}
-        reasons.update(device.unavailable)
-        for field in _GPU_FIELDS:
-            if values[field] is None:
-                why = reasons.get(field) or reasons.get(_OTHER_NAMES.get(field, ""))
-                unavailable[field] = why or "the trace does not tell"
+        values = {field: getattr(device, field) for field in _OF_DEVICE}
+        launches, wait_s = device.num_launches, metrics.device_wait_s
+        values["kernels_per_launch"] = device.num_kernels / launches if launches else None
+        waited = wait_s is not None and metrics.window_s > 0
+        values["device_wait_pct"] = 100 * (wait_s or 0.0) / metrics.window_s if waited else None
+        reasons = {
+            **device.unavailable,
+            "kernels_per_launch": device.unavailable.get("num_launches", ""),
+            "device_wait_pct": metrics.unavailable.get("device_wait_s", EMPTY_WINDOW),
+        }
+        unavailable |= {field: reasons[field] for field in _GPU_FIELDS if values[field] is None}
     return Profile(
         trace=trace_name,
         num_steps=len(metrics.steps),
@@ -139,7 +132,7 @@ def shares(devices: Sequence[DeviceMetrics]) -> tuple[DeviceShare, ...]:
             device=device.device,
             busy_pct=device.busy_pct or 0.0,
             idle_pct=100.0 - (device.busy_pct or 0.0),
-            dependency_pct=None if (idle := _idle(device)) is None else idle.dependency_pct,
+            dependency_pct=None if device.idle is None else device.idle.dependency_pct,
         )
         for device in known
     )
@@ -148,46 +141,3 @@ def shares(devices: Sequence[DeviceMetrics]) -> tuple[DeviceShare, ...]:
 def busiest(devices: Sequence[DeviceMetrics]) -> DeviceMetrics | None:
     """The GPU that was busy the longest, the first of equals."""
     return max(devices, key=lambda device: (device.busy_pct or 0.0, -device.device), default=None)
-
-
-def _no_calls(metrics: TraceMetrics) -> str:
-    return metrics.unavailable.get("device_wait_s", "the window is empty")
-
-
-def _of_device(device: DeviceMetrics, metrics: TraceMetrics) -> dict[str, Any]:
-    def share(seconds: float | None) -> float | None:
-        if seconds is None or device.window_s <= 0:
-            return None
-        return 100 * seconds / device.window_s
-
-    launches = device.num_launches
-    return {
-        **{field: getattr(device, field) for field in _SAME_NAME},
-        "exposed_communication_pct": share(device.exposed_communication_s),
-        "exposed_copy_pct": share(device.exposed_copy_s),
-        "sm_efficiency_computing_pct": device.sm_efficiency_while_computing_pct,
-        "kernels_per_launch": device.num_kernels / launches if launches else None,
-        "device_wait_pct": share(metrics.device_wait_s),
-        "idle": _idle(device),
-        "longest_gap": device.longest_gap,
-    }
-
-
-def _idle(device: DeviceMetrics) -> IdleShares | None:
-    idle = device.idle
-    if idle is None or device.window_s <= 0:
-        return None
-    times = {
-        "total": idle.total_s,
-        "input": idle.host_input_s,
-        "synchronize": idle.host_synchronize_s,
-        "launch": idle.host_launch_s,
-        "call": idle.host_call_s,
-        "host": idle.host_other_s,
-        "launch_latency": idle.launch_latency_s,
-        "dependency": idle.dependency_s,
-        "unknown": idle.unknown_s,
-        "tail": idle.tail_s,
-        "drained": idle.host_drained_s,
-    }
-    return IdleShares(**{f"{name}_pct": 100 * s / device.window_s for name, s in times.items()})

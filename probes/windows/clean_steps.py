@@ -300,12 +300,9 @@ def wait_time(
         group: steps that were averaged into one sample.
     """
     if method == "low quantile":
-        every = in_groups(steps.seconds, group)
-        if not every:
-            every, group = list(steps.seconds), 1
-        most_s = quantile(every, QUARTILE) if every else 0.0
-        pairs = zip(every, in_groups(waits, group), strict=True)
-        return spread_of([wait for seconds, wait in pairs if seconds <= most_s])
+        numbers, group = _quick_groups(steps, group)
+        waits = in_groups(waits, group)
+        return spread_of([waits[number] for number in numbers])
     clean = [wait for wait, lost in zip(waits, steps.lost_s, strict=True) if not lost]
     return spread_of(in_groups(clean, group))
 
@@ -319,16 +316,20 @@ def stood_for(steps: Judged, method: StepMethod, *, group: int = 1) -> list[int]
     """
     if method != "low quantile":
         return [place for place, lost in enumerate(steps.lost_s) if not lost]
+    numbers, group = _quick_groups(steps, group)
+    return [number * group + place for number in numbers for place in range(group)]
+
+
+def _quick_groups(steps: Judged, group: int) -> tuple[list[int], int]:
+    """Numbers of the groups of steps up to the first quartile, and the steps of each.
+
+    Where all steps together are no group, each is one.
+    """
     every = in_groups(steps.seconds, group)
     if not every:
         every, group = list(steps.seconds), 1
     most_s = quantile(every, QUARTILE) if every else 0.0
-    return [
-        number * group + place
-        for number, seconds in enumerate(every)
-        if seconds <= most_s
-        for place in range(group)
-    ]
+    return [number for number, seconds in enumerate(every) if seconds <= most_s], group
 
 
 def _of_usual_steps(steps: Judged, spread: Spread, group: int) -> Spread:

@@ -12,7 +12,6 @@ from ...records import StepFlops
 if TYPE_CHECKING:
     from ..loader.token_meter import StepTokens
 
-LATE = "left out: the time was over"
 UNLIKE = "the steps that were counted had other batches than most"
 MOST_TRIES = 3
 """Steps that are counted at most, where one has other batches than most: the last of an epoch."""
@@ -31,28 +30,28 @@ class CountedStep:
     """One step, from its begin to its end.
 
     Args:
-        make: the counter; `None` leaves the step out.
+        make: the counter, or why none can count; `None` leaves the step out.
 
     Attributes:
         flops: what was counted, `None` so far or where it could not be.
         why_not: why it could not be.
     """
 
-    def __init__(self, make: Callable[[], FlopCounter] | None) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[], FlopCounter] | str | None) -> None:
+        self._make = None if isinstance(make, str) else make
         self._counter: FlopCounter | None = None
         self._num_tries = 0
         self.flops: StepFlops | None = None
-        self.why_not = ""
+        self.why_not = make if isinstance(make, str) else ""
 
     @property
     def is_wanted(self) -> bool:
         """Whether a step is to be counted."""
         return self._make is not None
 
-    def leave_out(self) -> None:
-        """There is no time for it."""
-        self.why_not = LATE
+    def leave_out(self, reason: str) -> None:
+        """No step is counted."""
+        self.why_not = reason
 
     def begin(self) -> None:
         """The step begins."""

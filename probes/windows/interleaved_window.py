@@ -302,9 +302,9 @@ class TurnsWindow:
         """
         timed = [
             [
-                (clean_steps.TimedStep(seconds, step.evidence, step.wait_s), held_by(step))
+                (step.timed, held_by(step))
                 for step in steps
-                if step.micro_batches == usual and (seconds := self._elapsed_s(step)) is not None
+                if step.micro_batches == usual and self._elapsed_s(step) is not None
             ]
             for _, steps in turns
         ]

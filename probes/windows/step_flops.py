@@ -130,26 +130,6 @@ class StepFlopCounter:
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
-class Refused:
-    """Counts nothing, for one and the same reason."""
-
-    def __init__(self, why_not: str) -> None:
-        self._why_not = why_not
-
-    def start(self) -> None:
-        """Nothing."""
-
-    def forget(self) -> None:
-        """Nothing."""
-
-    def finish(self) -> StepFlops | str:
-        """Why nothing is counted."""
-        return self._why_not
-
-    def abandon(self) -> None:
-        """Nothing."""
-
-
 class _NoModules:
     """Stands for torch's tracker of modules, which hooks into all of them: sums need none."""
 

@@ -62,6 +62,11 @@ class Step:
         self.num_samples = round(num_samples / parts)
         self.micro_batches = micro_batches // parts
 
+    @property
+    def timed(self) -> clean_steps.TimedStep:
+        """What tells whether it was disturbed."""
+        return clean_steps.TimedStep(self.elapsed_s or 0.0, self.evidence, self.wait_s)
+
     def elapsed_s_on(self, device: Timeline) -> float | None:
         """Its seconds; `None` while the device is not that far."""
         if self.elapsed_s is None:
@@ -74,9 +79,7 @@ class Step:
 
 def sampled(steps: list[Step], *, asynchronous: bool = False) -> tuple[StepSample, ...]:
     """Finished steps with their evidence, as `samples.jsonl` keeps them."""
-    timed = [
-        clean_steps.TimedStep(step.elapsed_s or 0.0, step.evidence, step.wait_s) for step in steps
-    ]
+    timed = [step.timed for step in steps]
     lost_s = clean_steps.judged(timed, asynchronous=asynchronous).lost_s
     return tuple(
         StepSample(

@@ -229,10 +229,7 @@ class TimedSteps:
 
     def _judged(self, micro_batches: int) -> clean_steps.Judged:
         """The finished usual steps, each with what it lost."""
-        steps = [
-            clean_steps.TimedStep(step.elapsed_s or 0.0, step.evidence, step.wait_s)
-            for step in self._finished(micro_batches)
-        ]
+        steps = [step.timed for step in self._finished(micro_batches)]
         whole, rest = divmod(len(steps), self._burst)
         bursts = [self._burst] * whole + [rest] * bool(rest) if self._burst > 1 else []
         return clean_steps.judged(steps, asynchronous=self._asynchronous, bursts=bursts)

@@ -56,33 +56,21 @@ def tokens_of(
         return None
     real = None if meter.why_no_real else mean_of_all([step.real for step in known])
     positions = mean_of_all([step.positions for step in known])
-    reasons: dict[str, str] = {}
-    if real is None:
-        reasons |= dict.fromkeys(("real_per_step", "real_per_s"), meter.why_no_real)
-    if positions is None:
-        reasons |= dict.fromkeys(("positions_per_step", "positions_per_s"), meter.why_no_positions)
-    share, lengths = meter.padding_share, meter.lengths
-    if share is None:
-        reasons["padding_share"] = (
-            meter.why_no_real or meter.why_no_positions or "the batches held nothing"
-        )
-    if lengths is None:
-        reasons["lengths"] = meter.why_no_real or "a row holds several sequences"
     return Tokens(
         num_batches=meter.num_batches,
         evidence=evidence,
         unit=meter.unit,
         positions_per_step=positions,
         real_per_step=real,
-        padding_share=share,
+        padding_share=meter.padding_share,
         squares_per_step=mean_of_all([step.squares for step in known]),
         trained_per_step=mean_of_all([step.trained for step in known]),
-        lengths=lengths,
+        lengths=meter.lengths,
         steps=_shown(known),
         real_per_s=None if real is None else _rate([step.real for step in known], known),
         positions_per_s=_rate([step.positions for step in known], known),
         counted=meter.counted,
-        unavailable=reasons,
+        unavailable=meter.reasons(real=real is not None, positions=positions is not None),
     )
 
 

@@ -56,7 +56,7 @@ class Window:
         num_ahead: steps that the script still makes with batches of the window before.
         num_workers: of the loader.
         meter: counts the tokens of timed steps; `None` where batches do not pass.
-        flops: counts the operations of a step; `None` leaves that step out.
+        flops: counts the operations of a step, or why that cannot be; `None` leaves that step out.
         inputs: looks at what steps of the warm-up train on; `None` leaves that out.
         agree: where ranks keep in step: waits for all and returns what the leading one decided.
         timed: called when the timed steps are over and the device was waited for.
@@ -82,7 +82,7 @@ class Window:
         num_ahead: int = 0,
         num_workers: int = 0,
         meter: TokenMeter | None = None,
-        flops: Callable[[], FlopCounter] | None = None,
+        flops: Callable[[], FlopCounter] | str | None = None,
         inputs: ModelInputs | None = None,
         agree: Callable[[bool], bool] = bool,
         timed: Callable[[], None] = lambda: None,
@@ -331,7 +331,7 @@ class Window:
             self.phase = "counting"
             return False
         if self._counted.is_wanted:
-            self._counted.leave_out()
+            self._counted.leave_out(LATE)
         return self._after_counted(late=late)
 
     def _after_counted(self, *, late: bool) -> bool:

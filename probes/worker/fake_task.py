@@ -94,8 +94,10 @@ class FakeTask:
             return self._cannot(BUDGET)
         if sum(loader.trains for loader in context.loop.discovery.loaders) > 1:
             return self._cannot(SEVERAL_LOADERS)
-        if not context.door.replace_batches(self._given, self._steps.aside):
+        batches = context.door.batches
+        if batches is None:
             return self._cannot(NO_BATCHES)
+        batches.replace_batches(self._given, self._steps.aside)
         try:
             self._is_settled = self._steps.begin(self._order.variant, self._order.batch_size)
         except ValueError as error:
@@ -121,18 +123,15 @@ class FakeTask:
             self._cannot(self._reason)
             return True
         if self._num_steps >= NUM_FAKE_STEPS or (self._is_settled and steps.is_as_the_next(size)):
-            if self._order.evaluation:
+            batches = self._context.door.batches
+            if self._order.evaluation and batches is not None:
                 steps.next_step()
-                if self._context.door.end_epoch(self):
-                    return False
+                batches.end_epoch(self)
+                return False
             result = FakeResult(
                 trial=steps.trial(size),
                 requests=steps.requests,
-                num_held=steps.num_held,
-                late=steps.late,
-                products=steps.products,
-                passing=steps.passing,
-                emptied=steps.emptied,
+                lived=steps.lived,
                 eager=loads_all_kernels(),
                 blocks=steps.blocks,
                 change=steps.change,

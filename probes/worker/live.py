@@ -12,22 +12,21 @@ import os
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import msgspec
 import torch
 
-from ...records import DeviceInfo, Discovery, FileTouched, InputSize, LengthChoice, Trial
+from ...records import DeviceInfo, Discovery, FileTouched, LengthChoice, Trial
 from ..devices import host
 from ..devices.outside import Outside
 from ..devices.torch_devices import limited_process_memory, probe_for
 from ..doors.declared import Workload, WorkloadError
 from ..doors.optimizers import optimizer_info
-from ..doors.protocols import Aside, BatchSubstitute, Evaluation, FoundLoop, StepListener
+from ..doors.protocols import FoundLoop, StepListener
 from ..doors.step_on_batches import Arrival, StepOnBatches
-from ..doors.workload import device_in_use, discovery_of
+from ..doors.workload import DISCOVERY_STEPS, device_in_use, discovery_of
 from ..loader.model_inputs import AS_ASKED, ModelInputs
 from ..loader.norm_inputs import NormInputs
 from ..process.endings import ENDED, WorkerGone, over
@@ -41,7 +40,6 @@ from .task import Boundary, TaskContext
 from .trial_task import TrialTask
 from .versions import versions
 
-DISCOVERY_STEPS = 2
 _NO_LOADER = "a workload in a notebook fetches from no DataLoader that is watched"
 _NOT_COUNTED = "tokens are not counted in a live function"
 
@@ -85,7 +83,7 @@ class LiveDoor:
         trained: parameters that its optimizers step, once they are known.
     """
 
-    meter: None = None
+    batches: None = None
 
     def __init__(self, workload: Workload, step: Any, ranks: Ranks | None) -> None:
         self.proof = AS_ASKED
@@ -145,21 +143,9 @@ class LiveDoor:
         """As `ask`."""
         self.ask(batch_size)
 
-    def inputs(self) -> InputSize | None:
-        """Not read: the batches are the user's own."""
-        return None
-
     def parameters(self) -> list[torch.Tensor]:
         """Those that its optimizers step."""
         return self.trained
-
-    def replace_batches(self, substitute: BatchSubstitute, aside: Aside = nullcontext) -> bool:  # noqa: ARG002
-        """The batches are the user's own."""
-        return False
-
-    def end_epoch(self, evaluation: Evaluation) -> bool:  # noqa: ARG002
-        """See `Door`."""
-        return False
 
     # inside ----------------------------------------------------------------------------------
 
@@ -315,9 +301,7 @@ class LocalWorker:
         """Lets go of the steps and of what they held."""
         if self._door is not None:
             self._door.close()
-        gc.collect()
-        if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            torch.cuda.empty_cache()
+        free_memory()
 
     # the other end of the trial's line --------------------------------------------------------
 
@@ -463,3 +447,10 @@ class LocalWorker:
             return trial
         why = _NO_LOADER if self._on_batches is None else _NOT_COUNTED
         return msgspec.structs.replace(trial, unavailable={**trial.unavailable, "tokens": why})
+
+
+def free_memory() -> None:
+    """Gives the device what nothing holds any more."""
+    gc.collect()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()

@@ -18,6 +18,7 @@ from ..doors.training_cycle import usual_steps
 from ..loader.compiled_modules import compiles
 from ..loader.model_inputs import ModelInputs
 from ..loader.norms import RunningStatistics
+from ..loader.token_meter import TokenMeter
 from ..process.messages import Progress, Result, StepSample
 from ..process.orders import RunTrial, WorkOrder
 from ..windows.counted_step import FlopCounter
@@ -179,7 +180,7 @@ class TrialTask:
             shrinks=self._shrinks,
             num_ahead=context.loop.num_ahead,
             num_workers=context.loop.discovery.primary.num_workers,
-            meter=context.door.meter,
+            meter=self._meter,
             flops=self._flop_counter() if self._counts_flops else None,
             inputs=None if compiles() else ModelInputs(),
             agree=context.agree,
@@ -200,13 +201,13 @@ class TrialTask:
         searched = request.kind == "timed" and request.purpose == "search"
         return searched and not self._order.brief and not self._context.loop.no_profile
 
-    def _flop_counter(self) -> Callable[[], FlopCounter]:
-        from ..windows.step_flops import NO_COUNT_COMPILED, Refused, StepFlopCounter
+    def _flop_counter(self) -> Callable[[], FlopCounter] | str:
+        """The counter, or why none can count."""
+        from ..windows.step_flops import NO_COUNT_COMPILED, StepFlopCounter
 
-        why_not = NO_COUNT_COMPILED if compiles() else self._order.left_out
-        if why_not:
-            return lambda: Refused(why_not)
-        return StepFlopCounter
+        if compiles():
+            return NO_COUNT_COMPILED
+        return self._order.left_out or StepFlopCounter
 
     def _sizes_in_turn(self) -> TrialWindow:
         order, context = self._order, self._context
@@ -220,9 +221,14 @@ class TrialTask:
             asynchronous=context.is_asynchronous,
             num_ahead=context.loop.num_queued,
             num_workers=context.loop.discovery.primary.num_workers,
-            meter=context.door.meter,
+            meter=self._meter,
             agree=context.agree,
         )
+
+    @property
+    def _meter(self) -> TokenMeter | None:
+        batches = self._context.door.batches
+        return None if batches is None else batches.meter
 
     def _profiler(self) -> WindowProfiler:
         rank = self._context.rank
@@ -266,10 +272,11 @@ class TrialTask:
             if self._kept.reason:
                 reasons = {**trial.unavailable, "kept": self._kept.reason}
                 trial = msgspec.structs.replace(trial, unavailable=reasons)
-        inputs = None if self._order.left_out else door.inputs()
+        batches = door.batches
+        inputs = None if batches is None or self._order.left_out else batches.inputs()
         if inputs is not None:
             trial = msgspec.structs.replace(trial, inputs=inputs)
-        if door.meter is None and request.kind == "timed":
+        if batches is None and request.kind == "timed":
             reasons = {**trial.unavailable, "tokens": TOKENS_NOT_SEEN}
             trial = msgspec.structs.replace(trial, unavailable=reasons)
         no_profile = loop.no_profile or self._order.left_out

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 
+import msgspec
+
 from ...records import (
     Analysis,
     Breakdown,
@@ -21,8 +23,8 @@ from ...units import format_bytes, format_seconds
 from ..blocks import Document, Grid, Paragraph, Section, Tone, paragraphs
 from ..report import Column, LimitText, Row, Table
 from ..words.traces import trace_names
-from ..words.wording import clean, evidence_text, percent, plural, share_of
-from .sections.limit import larger_text
+from ..words.wording import clean, percent, plural, share_of
+from .sections.limit import limit_text
 
 UNKNOWN = "-"
 MOST_ORIGIN = 28
@@ -90,13 +92,8 @@ def build_analysis(analysis: Analysis, *, steps: bool = False, kernels: int = 0)
 
 
 def _limit(verdict: Verdict) -> LimitText:
-    return LimitText(
-        limit=verdict.limit,
-        message=clean(f"{verdict.message}."),
-        evidence=clean(evidence_text(verdict.evidence, verdict.message)),
-        larger=clean(larger_text(verdict)),
-        remedy=clean(verdict.remedy),
-    )
+    text = limit_text(verdict)
+    return msgspec.structs.replace(text, message=f"{text.message}.", numbers=None)
 
 
 def _grid(
@@ -112,6 +109,10 @@ def _grid(
         columns=tuple(Column(title=name, left=name in LEFT) for name in columns),
         rows=tuple(Row(cells=tuple(map(clean, cells))) for cells in rows),
     )
+    return _grid_of(table, cut=cut, legend=legend)
+
+
+def _grid_of(table: Table, *, cut: bool = False, legend: Mapping[str, str] | None = None) -> Grid:
     return Grid(
         table=table, dropped_first=DROPPED_FIRST, ends="trace", cut=cut, legend=dict(legend or {})
     )
@@ -248,28 +249,44 @@ def _notes(analysis: Analysis, names: Sequence[str]) -> tuple[Paragraph, ...]:
     return (*_said(warned, "warning"), *_said(left, "dim"))
 
 
-def _collectives(collectives: Collectives) -> Section:
-    rows = collectives.ranks
-    columns = {
-        "rank": [str(row.rank) for row in rows],
-        "communication": [format_seconds(row.communication_s) for row in rows],
-        "transfer": [format_seconds(row.transfer_s) for row in rows],
-        "waiting": [format_seconds(row.wait_s) for row in rows],
-        "others waited": [format_seconds(row.caused_s) for row in rows],
-        "last in": [str(row.num_last) for row in rows],
-    }
+def collectives_table(collectives: Collectives) -> Table:
+    """How long each rank waited for others, and others for it."""
     text = f"{plural(collectives.num_matched, 'collective')} that all ranks have"
     if collectives.num_unmatched:
         text += f", {plural(collectives.num_unmatched, 'other kernel')} left out"
-    world = collectives.world_size
-    if world is not None and world > len(rows):
-        text += f"; {len(rows)} of {world} ranks, so that the transfer is an upper bound"
-    said = [*_said([f"{text}. The rank that comes last waits for nobody."], "dim")]
+    num, world = len(collectives.ranks), collectives.world_size
+    if world is not None and world > num:
+        text += f"; {num} of {world} ranks, so that the transfer is an upper bound"
+    notes = [f"{text}. The rank that comes last waits for nobody."]
     if collectives.straggler is not None and collectives.straggler_share is not None:
         share = f"{collectives.straggler_share:.0%}"
-        said += _said([f"Rank {collectives.straggler} causes {share} of the waiting."])
-    title = "Collectives, rank against rank"
-    return Section(title=title, blocks=(_grid(title, columns), *said))
+        notes.append(f"Rank {collectives.straggler} causes {share} of the waiting.")
+    titles = ("rank", "communication", "transfer", "waiting", "others waited", "last in")
+    return Table(
+        title="Collectives, rank against rank",
+        columns=tuple(Column(title=title) for title in titles),
+        rows=tuple(
+            Row(
+                cells=(
+                    str(rank.rank),
+                    format_seconds(rank.communication_s),
+                    format_seconds(rank.transfer_s),
+                    format_seconds(rank.wait_s),
+                    format_seconds(rank.caused_s),
+                    str(rank.num_last),
+                )
+            )
+            for rank in collectives.ranks
+        ),
+        notes=tuple(notes),
+    )
+
+
+def _collectives(collectives: Collectives) -> Section:
+    table = collectives_table(collectives)
+    first, *others = table.notes
+    grid = _grid_of(msgspec.structs.replace(table, notes=()))
+    return Section(title=table.title, blocks=(grid, *_said([first], "dim"), *_said(others)))
 
 
 def _steps(steps: Sequence[StepTimes]) -> dict[str, list[str]]:

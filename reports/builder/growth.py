@@ -61,16 +61,10 @@ def of_sizes(rows: Sequence[SizeRow], advice: Advice) -> tuple[LongTable, ...]:
     """Neighbouring sizes that were profiled; the pair that ends at the recommended one is first,
     and before it the script's own size and the recommended one, where these are two.
     """
-    sides = [
-        _side(_size_name(row.batch_size, advice), row, row.profile, advice)
-        for row in rows
-        if row.profile is not None and is_listed(row.profile) and row.profile.num_steps
-    ]
-    sides.sort(key=lambda side: side.batch_size or 0)
-    by_size = {side.batch_size: side for side in sides}
+    by_size = _sides(rows, advice)
     recommended = advice.recommended.batch_size if advice.recommended is not None else None
     native = advice.native.batch_size if advice.native is not None else None
-    pairs = list(itertools.pairwise(sides))
+    pairs = list(itertools.pairwise(by_size.values()))
     first = [pair for pair in pairs if pair[1].batch_size == recommended] or pairs[-1:]
     if native in by_size and recommended in by_size and native != recommended:
         own = (by_size[native], by_size[recommended])
@@ -85,18 +79,7 @@ def of_runs(
     advices: tuple[Advice, Advice],
 ) -> tuple[LongTable, ...]:
     """Two runs: at one size of both, and at the sizes that each recommends where these differ."""
-    sides: list[dict[int, Side]] = []
-    for name, own, advice in zip(names, rows, advices, strict=True):
-        sides.append(
-            {
-                row.batch_size: _side(
-                    f"{name}, {_size_name(row.batch_size, advice)}", row, row.profile, advice
-                )
-                for row in own
-                if row.profile is not None and is_listed(row.profile) and row.profile.num_steps
-            }
-        )
-    first, second = sides
+    first, second = map(_sides, rows, advices, names)
     wanted = [
         advice.recommended.batch_size if advice.recommended is not None else None
         for advice in advices
@@ -115,9 +98,25 @@ def _size_name(size: int, advice: Advice) -> str:
     return f"batch size {size}" if advice.axis == "samples" else f"{advice.size_name} {size}"
 
 
-def _side(name: str, row: SizeRow, profile: Profile, advice: Advice) -> Side:
-    micro_batches = row.trial.micro_batches or 1
-    return Side(name, row.batch_size, profile, window_of(row), micro_batches, advice.axis)
+def _sides(rows: Sequence[SizeRow], advice: Advice, run: str = "") -> dict[int, Side]:
+    """The sizes that were profiled, ascending.
+
+    Args:
+        run: name of the run, where there are two.
+    """
+    of_run = f"{run}, " if run else ""
+    return {
+        row.batch_size: Side(
+            f"{of_run}{_size_name(row.batch_size, advice)}",
+            row.batch_size,
+            row.profile,
+            window_of(row),
+            row.trial.micro_batches or 1,
+            advice.axis,
+        )
+        for row in sorted(rows, key=lambda row: row.batch_size)
+        if row.profile is not None and is_listed(row.profile) and row.profile.num_steps
+    }
 
 
 def tables(before: Side, after: Side) -> tuple[LongTable, ...]:

@@ -7,13 +7,14 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from ...records import Analysis, Collectives, StepTimes, TraceReport
+from ...records import Analysis, StepTimes, TraceReport
 from ...units import format_seconds
 from ..chart import Chart, Series, rounded
 from ..report import Column, LongTable, Row, Table
 from ..tab import TracePage
 from ..words.traces import trace_names
 from ..words.wording import clean, percent, plural
+from .analysis import collectives_table
 from .charts.breakdown import SMALLEST_PART, device_breakdown
 from .growth import Side, tables
 from .hot import hot_tables, window_of_trace
@@ -45,7 +46,7 @@ def trace_page(analysis: Analysis) -> TracePage:
         _windows(named),
         summary(measured, "GPU summary" if on_gpu else "CPU summary"),
         _memory(listed),
-        _collectives(analysis.collectives),
+        None if analysis.collectives is None else collectives_table(analysis.collectives),
         *(table for name, trace in listed for table in _hot(name, trace)),
         *(_steps(name, trace.steps) for name, trace in listed),
     ]
@@ -141,50 +142,6 @@ def _windows(named: Sequence[tuple[str, TraceReport]]) -> Table:
         rows=tuple(rows),
         notes=(f"step time: from {source}.",) if source else (),
     )  # fmt: skip
-
-
-def _collectives(collectives: Collectives | None) -> Table | None:
-    if collectives is None:
-        return None
-    notes = [f"{plural(collectives.num_matched, 'collective')} that all ranks have."]
-    if collectives.straggler is not None and collectives.straggler_share is not None:
-        notes.append(
-            f"Rank {collectives.straggler} causes {collectives.straggler_share:.0%} of the "
-            "waiting: it comes last, and the others wait for it."
-        )
-    if collectives.world_size is not None and collectives.world_size > len(collectives.ranks):
-        notes.append(
-            f"{len(collectives.ranks)} of {collectives.world_size} ranks are here: the transfer is "
-            "an upper bound."
-        )
-    return Table(
-        title="Collectives, rank against rank",
-        columns=tuple(
-            Column(title=title)
-            for title in (
-                "rank",
-                "communication",
-                "transfer",
-                "waiting",
-                "others waited",
-                "last in",
-            )
-        ),
-        rows=tuple(
-            Row(
-                cells=(
-                    str(rank.rank),
-                    format_seconds(rank.communication_s),
-                    format_seconds(rank.transfer_s),
-                    format_seconds(rank.wait_s),
-                    format_seconds(rank.caused_s),
-                    str(rank.num_last),
-                )
-            )
-            for rank in collectives.ranks
-        ),
-        notes=tuple(notes),
-    )
 
 
 def _hot(name: str, report: TraceReport) -> tuple[Table, ...]:

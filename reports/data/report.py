@@ -16,13 +16,17 @@ def render(report: Report | ComparisonReport) -> str:
     return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
 
 
-def schema() -> dict[str, Any]:
-    """JSON Schema of what `render` writes; `reports/schema.json` is this, committed."""
-    definitions = msgspec.json.schema(Report | ComparisonReport)
-    title = {"$schema": SCHEMA_URL, "title": f"batchadvisor report {REPORT_VERSION}"}
-    return {**title, **definitions}
-
-
 def schema_text() -> str:
-    """The schema as it stands in `reports/schema.json`."""
-    return msgspec.json.format(msgspec.json.encode(schema()), indent=1).decode() + "\n"
+    """JSON Schema of what `render` writes; `reports/schema.json` is this, committed."""
+    return schema_of("report", REPORT_VERSION, Report | ComparisonReport)
+
+
+def schema_of(name: str, version: object, kind: Any) -> str:
+    """JSON Schema of what is called so in its title; ends with a line break.
+
+    Args:
+        kind: the type that is written as JSON.
+    """
+    title = {"$schema": SCHEMA_URL, "title": f"batchadvisor {name} {version}"}
+    schema = {**title, **msgspec.json.schema(kind)}
+    return msgspec.json.format(msgspec.json.encode(schema), indent=1).decode() + "\n"

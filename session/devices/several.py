@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import math
 import shlex
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from ...probes.devices import host
 from ...records import DeviceRun, Spread
 from ..answer import next_command
 from ..display import Display
+from ..pages import terminal_text
 from ..recording.store import DEVICES, read_record
 from ..setup.device_choice import Device, chosen_gpus, logical_devices
 from ..setup.options import (
@@ -104,21 +104,19 @@ def answer(
         }
         return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
     from ...reports.builder.devices.text import build_devices_text, first_folder
-    from ...reports.terminal.document import render
 
     folder = str(outcome.folder)
     first = first_folder(outcome.record, outcome.answers)
     commands = list(then) or _to_resume(outcome)
     if first is not None and not commands:
         commands = [f"batchadvisor advise {shlex.quote(f'{folder}/{first}')}"]
-    return render(
+    return terminal_text(
         build_devices_text(outcome.record, outcome.answers, split, folder=folder),
         files=[("", folder)],
         next_command=commands[0] if commands else "",
         others=commands[1:],
         width=width,
         color=color,
-        encoding=sys.stdout.encoding or "ascii",
     )
 
 

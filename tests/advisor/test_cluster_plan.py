@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
+from batchadvisor.errors import UsageError
 from batchadvisor.features.plan.page import build_plan_page
-from batchadvisor.features.plan.split.cluster import NoPlanError
 from batchadvisor.features.plan.split.interconnects import INTERCONNECTS, interconnect
 from batchadvisor.features.plan.split.links import estimated_link, measured_link, sync_at
 from batchadvisor.features.plan.words import snippet_of_shares
@@ -64,7 +64,7 @@ class TestPlan:
         by_default = plan_of(*types, multiple_of=6)
         assert by_default.global_batch % 6 == 0
         for asked, each in ((604, "multiple of 6"), (42, "6 for each GPU")):
-            with pytest.raises(NoPlanError, match=each):
+            with pytest.raises(UsageError, match=each):
                 plan_of(*types, global_batch=asked, multiple_of=6)
 
     def test_micro_batches_are_such_multiples_too(self):
@@ -183,7 +183,7 @@ class TestOneJob:
         ids=["script", "model", "steps"],
     )
     def test_other_jobs_are_refused(self, changes, reason):
-        with pytest.raises(NoPlanError, match=reason):
+        with pytest.raises(UsageError, match=reason):
             plan_of(probed("a100", 1), probed("t4", 1, **changes))
 
     @pytest.mark.parametrize(
@@ -219,13 +219,13 @@ class TestRefusals:
         ],
     )
     def test_a_global_batch_that_cannot_be_shared_out(self, global_batch, reason):
-        with pytest.raises(NoPlanError, match=reason):
+        with pytest.raises(UsageError, match=reason):
             plan_of(probed("a100", 4), probed("t4", 8), global_batch=global_batch)
 
     def test_half_a_record(self):
         """One size only: enough for nothing, and said of a type that is counted."""
         half = type_record("t4", sizes=(8,), state="running")
-        with pytest.raises(NoPlanError, match=r"t4 .* fewer than two timed sizes"):
+        with pytest.raises(UsageError, match=r"t4 .* fewer than two timed sizes"):
             plan_of(probed("a100", 1), probed("t4", 1, record=half))
         plan = plan_of(probed("a100", 1), probed("t4", record=half))
         assert "fewer than two timed sizes" in plan.left_out["t4"]
@@ -335,5 +335,5 @@ def test_trials_of_a_script_that_accumulates_are_refused():
     trials = tuple(trial_of(size, 0.01 * size, micro_batches=2) for size in (8, 16, 32))
     doubled = gpu_record(TYPES["t4"][0], 0.1, 0.1)
     doubled = msgspec.structs.replace(doubled, trials=trials)
-    with pytest.raises(NoPlanError, match="accumulate"):
+    with pytest.raises(UsageError, match="accumulate"):
         plan_of(probed("t4", 1, record=doubled))

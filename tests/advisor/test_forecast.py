@@ -11,7 +11,6 @@ from batchadvisor.advisor.gpu_memory.caching_allocator import (
     LEAST_CONTEXT_BYTES,
     MOST_CONTEXT_BYTES,
 )
-from batchadvisor.features.estimate.fit.first_steps import Held
 from batchadvisor.features.estimate.fit.forecast import (
     EAGER_BYTES,
     Between,
@@ -32,7 +31,7 @@ from batchadvisor.features.estimate.fit.gpus import (
     nearest,
 )
 from batchadvisor.features.estimate.words import forecast_law_note
-from batchadvisor.records import FakeTrial, Variant
+from batchadvisor.records import FakeTrial, LivedBefore, Variant
 
 MIB, GIB = 1 << 20, 1 << 30
 H100 = Path(__file__).parents[1] / "data" / "h100"
@@ -332,7 +331,8 @@ def test_cuda_that_loads_all_kernels_takes_more_at_both_ends():
 def test_a_workspace_lowers_the_lower_end_alone():
     """Of the largest size of a pair, at the peak."""
     free, short = (
-        fitted(22 * GIB, held=[Held(1, passing=passing)] * 5) for passing in ((), ((12, 5 * GIB),))
+        fitted(22 * GIB, held=[LivedBefore(1, passing=passing)] * 5)
+        for passing in ((), ((12, 5 * GIB),))
     )
     assert short.low < 0.97 * free.low
     assert short.high == free.high

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from batchadvisor.spread import inverse, order_statistic_ranks, scaled, spread_of
+from batchadvisor.spread import inverse, order_statistic_ranks, scaled, spread_of, student
 from batchadvisor.units import (
     format_bytes,
     format_measured,
@@ -70,6 +70,12 @@ class TestSpread:
         leave = [order_statistic_ranks(num)[0] for num in range(1, 60)]
         assert leave == sorted(leave)
         assert leave[-1] > 15
+
+    @pytest.mark.parametrize(
+        ("degrees", "value"), [(7, 2.3646), (10, 2.2281), (20, 2.0860), (60, 2.0003), (399, 1.9659)]
+    )
+    def test_students_quantiles(self, degrees, value):
+        assert student(degrees, 0.95) == pytest.approx(value, rel=1e-3)
 
     def test_width_of_a_zero_median(self):
         assert spread_of([0.0, 0.0]).relative_half_width == float("inf")

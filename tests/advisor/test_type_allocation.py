@@ -5,8 +5,10 @@ import random
 
 import pytest
 from batchadvisor.advisor.split.allocation import allocate
+from batchadvisor.features.plan.records import Link
 from batchadvisor.features.plan.split.cards import Accumulating, Card, card_of
 from batchadvisor.features.plan.split.cluster_options import best_types, equal_sizes, option_of
+from batchadvisor.features.plan.split.links import Job
 from batchadvisor.features.plan.split.type_allocation import DeviceType, allocate_types, slowest_s
 
 from ..plans import probed
@@ -109,8 +111,7 @@ class TestTypes:
 
     @pytest.fixture
     def member(self):
-        each = probed("t4")
-        return card_of(each.name, each.folder, each.record, each.advice).member
+        return card_of(probed("t4")).member
 
     def cards(self, member, chance, num):
         rest = {"folder": "", "record": None, "member": member}
@@ -127,16 +128,19 @@ class TestTypes:
         dropped = 0
         for _ in range(500):
             cards = self.cards(member, chance, chance.randint(1, 4))
-            per_gpu, fixed = chance.choice([0.0, 0.5, 3.0]), chance.choice([0.0, 5.0])
-
-            def sync(ranks, per_gpu=per_gpu, fixed=fixed):
-                return (0.0 if ranks == 1 else fixed + per_gpu * ranks), ""
-
+            per_gpu, fixed = chance.choice([0.0, 0.2, 1.5]), chance.choice([0, 3])
+            job = Job(
+                Link(
+                    confidence="estimate",
+                    source="by formula",
+                    bytes_per_s=1.0,
+                    gradient_bytes=fixed,
+                    latency_s=per_gpu,
+                )
+            )
             total = chance.randint(sum(card.count for card in cards), 40)
-            chosen, sizes = best_types(cards, total, 1, sync, 1.0)
-            step = option_of(
-                "plan", "x", chosen, sizes, everyone=cards, num_samples=None, sync=sync, factor=1.0
-            ).step_s
+            chosen, sizes = best_types(cards, total, 1, job)
+            step = option_of("plan", "x", chosen, sizes, everyone=cards, job=job).step_s
             every = []
             for num in range(1, len(cards) + 1):
                 for these in itertools.combinations(cards, num):
@@ -147,7 +151,7 @@ class TestTypes:
                     split = allocate_types(total, types, smallest=1)
                     if split is not None:
                         ranks = sum(card.count for card in these)
-                        every.append(slowest_s(types, split) + sync(ranks)[0])
+                        every.append(slowest_s(types, split) + job.sync_at(ranks)[0])
             assert step == pytest.approx(min(every), rel=1e-9)
             dropped += len(chosen) < len(cards)
         assert dropped > 50

@@ -12,7 +12,7 @@ from batchadvisor.advisor.measured.thresholds import (
     PAYING_GAIN,
     SATURATED_GAIN,
 )
-from batchadvisor.advisor.measured.trials import wait_within
+from batchadvisor.advisor.measured.trials import at_rate
 from batchadvisor.records import OperatorTime, Profile, StepQuality, TimeLaw
 
 from ..on_paper import (
@@ -165,8 +165,8 @@ class TestOneSizeAlone:
 def test_waiting_keeps_the_share_that_was_measured():
     """A window of 1 s beside others, 0.2 s of it waiting; in turn a step takes 0.2 s."""
     window = trial_of(16, 1.0, wait_s=0.2)
-    in_turn = window.step_s, exactly(0.2)
-    assert [wait_within(window, step_s).median for step_s in in_turn] == [0.2, pytest.approx(0.04)]
+    waits = [at_rate(window, exactly(rate)).input_wait_s.median for rate in (16, 80)]
+    assert waits == pytest.approx([0.2, 0.04])
 
 
 class TestHost:

@@ -10,11 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from batchadvisor import ProfilingCallback
-from batchadvisor.advisor.measured.noise_scale import (
-    MIN_NOISE_STEPS,
-    noise_interval,
-    student_quantile,
-)
+from batchadvisor.advisor.measured.noise_scale import MIN_NOISE_STEPS, noise_interval
 from batchadvisor.probes.windows.gradient_norms import NoiseMeter
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -227,9 +223,3 @@ class TestInterval:
     )
     def test_refused(self, pairs, small, large, part):
         assert part in noise_interval(pairs, small, large)
-
-    @pytest.mark.parametrize(
-        ("degrees", "value"), [(7, 2.3646), (10, 2.2281), (20, 2.0860), (60, 2.0003), (399, 1.9659)]
-    )
-    def test_quantiles(self, degrees, value):
-        assert student_quantile(0.975, degrees) == pytest.approx(value, rel=1e-3)

@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from batchadvisor.features.estimate.fit.first_steps import Held, first_steps
+from batchadvisor.features.estimate.fit.first_steps import first_steps
 from batchadvisor.features.estimate.fit.forecast import WORKSPACE_BYTES, Between, reserved_bytes
 from batchadvisor.probes.fake_step.cuda_forms import use_cuda_forms
 
@@ -27,7 +27,7 @@ def figures(row):
     sizes = (size, GROWTH * size) if "largest_batch" in row else (size,)
     batches = (batch_of(case[0], each, "cpu") for each in sizes)
     looked = [
-        (steps.trial(each), steps.requests, Held(steps.num_held, steps.late, steps.products))
+        (steps.trial(each), steps.requests, steps.lived._replace(passing=(), emptied=()))
         for each, steps in zip(
             sizes, faked_in_turn(step, batches, optimizer, for_gpu=True), strict=True
         )

@@ -69,9 +69,9 @@ def test_a_batch_of_another_size_keeps_its_layout_and_its_workspace_is_noted(lay
 
     drive(steps, step, given, 1)
     times = 8 if layout is torch.contiguous_format else 4
-    assert [size for _, size in steps.passing] == [times * 32 * 8 * 16 * 16 * 2] * 2
-    assert not {size for _, size in steps.passing}.intersection(steps.requests)
-    assert len(steps.emptied) == 2  # forward and backward
+    assert [size for _, size in steps.lived.passing] == [times * 32 * 8 * 16 * 16 * 2] * 2
+    assert not {size for _, size in steps.lived.passing}.intersection(steps.requests)
+    assert len(steps.lived.emptied) == 2  # forward and backward
     steps.close()
 
 

@@ -7,7 +7,6 @@ from batchadvisor.probes.windows.step_flops import (
     CAPTURED,
     NO_COUNT_COMPILED,
     NO_OPERATION,
-    Refused,
     StepFlopCounter,
 )
 from batchadvisor.records import StepFlops
@@ -205,15 +204,14 @@ class TestCountedStep:
         )
         assert self.made(Planted(flops), parts=2)[0] == half
 
-    @pytest.mark.parametrize(
-        ("counter", "why_not"),
-        [
-            (Planted(error=RuntimeError("no")), "the counter failed: RuntimeError: no"),
-            (Refused(NO_COUNT_COMPILED), NO_COUNT_COMPILED),
-        ],
-    )
-    def test_a_counter_that_fails_or_refuses_leaves_the_trial_alone(self, counter, why_not):
-        assert self.made(counter) == (None, why_not)
+    def test_a_counter_that_fails_leaves_the_trial_alone(self):
+        failed = "the counter failed: RuntimeError: no"
+        assert self.made(Planted(error=RuntimeError("no"))) == (None, failed)
+
+    def test_no_step_is_made_where_nothing_can_count(self):
+        step = CountedStep(NO_COUNT_COMPILED)
+        assert not step.is_wanted
+        assert (step.flops, step.why_not) == (None, NO_COUNT_COMPILED)
 
 
 def test_what_captured_graphs_replay_is_not_left_out_of_a_number(monkeypatch):

@@ -71,10 +71,19 @@ class Line:
         return [message for message in self.sent if isinstance(message, kind)]
 
 
+class Batches:
+    """Batches that nobody counts tokens in."""
+
+    meter = None
+
+    def inputs(self):
+        return INPUTS
+
+
 class Door:
     """Its batches have the size that was asked for last."""
 
-    meter = None
+    batches = Batches()
 
     def __init__(self):
         self.asked = []
@@ -85,14 +94,8 @@ class Door:
     def ask(self, batch_size):
         self.asked.append(batch_size)
 
-    def inputs(self):
-        return INPUTS
-
     def parameters(self):
         return []
-
-    def replace_batches(self, substitute):
-        return False
 
     def found(self, **facts):
         loop = FoundLoop(discovery=discovery_of(), device=torch.device("cpu"), **facts)

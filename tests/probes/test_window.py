@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 from batchadvisor.probes.windows.step_evidence import Reading
-from batchadvisor.probes.windows.step_flops import Refused
 from batchadvisor.probes.windows.timed_steps import (
     MAX_CLEAN_SAMPLES,
     MAX_STEPS_A_SAMPLE,
@@ -327,7 +326,7 @@ class TestProfile:
         """At once: energy that a driver counts until later holds what is no timed step."""
         device, said = Device(), []
         options = {
-            "counted": {"flops": lambda: Refused("not asked")},
+            "counted": {"flops": lambda: Counts([1])},
             "profiled": {"profiler": lambda: Profiler(device)},
             "over": {},
         }[then]

@@ -3,11 +3,10 @@
 import msgspec
 import pytest
 from batchadvisor.errors import RunError, UsageError
-from batchadvisor.features.estimate.fake_loop import Made
-from batchadvisor.features.estimate.fit.first_steps import Held
 from batchadvisor.features.estimate.fit.gpu_specs import SPECS
 from batchadvisor.features.estimate.records import FittedGpu, Forecast
 from batchadvisor.features.estimate.step_times import StepTimes, calibration_record
+from batchadvisor.probes.process.messages import FakeResult
 from batchadvisor.records import FakeTrial, OpWork, ScriptInfo, Variant
 from batchadvisor.session.setup.options import RunOptions, digest_of
 
@@ -74,13 +73,13 @@ def made_step(size):
     )
     trial = FakeTrial(batch_size=size, peak_bytes=size, **nothing)
     work = (OpWork("", 0, 2_039_000_000), OpWork("", 0, 20_390_000 * size))
-    return Made(trial, (), Held(), "", work, "")
+    return FakeResult(trial=trial, work=work)
 
 
 def forecast(sizes):
     return Forecast(
         variant=Variant(),
-        trials=tuple(made_step(size).made for size in sizes),
+        trials=tuple(made_step(size).trial for size in sizes),
         fixed_bytes=0,
         sample_bytes=1,
         gpus=(FittedGpu(name="A100-80GB", memory_bytes=1, low=1000, high=1100),),
@@ -124,5 +123,5 @@ def test_a_run_of_other_sizes():
 def test_a_variant_that_does_the_same_work_counts_as_the_script_itself(work, alike):
     times, variants = StepTimes([], 8, None), (Variant(), Variant(bf16=True))
     for variant, each in zip(variants, work, strict=True):
-        times.note(variant, 2, made_step(2)._replace(work=(each,)))
+        times.note(variant, 2, msgspec.structs.replace(made_step(2), work=(each,)))
     assert times.are_alike(*variants[::-1], 2) is alike

@@ -13,17 +13,6 @@ from batchadvisor.probes.trace.reader import read_trace
 from .test_metrics import kernel, span, work
 from .test_reference import TRACES
 
-FIELDS = {
-    "input": "host_input_s",
-    "synchronize": "host_synchronize_s",
-    "launch": "host_launch_s",
-    "call": "host_call_s",
-    "host": "host_other_s",
-    "launch_latency": "launch_latency_s",
-    "dependency": "dependency_s",
-    "unknown": "unknown_s",
-    "tail": "tail_s",
-}
 RECORDED = sorted(
     path
     for path in TRACES.rglob("*")
@@ -64,9 +53,15 @@ def of_device(devices, number):
     return found
 
 
-def by_cause(metrics):
-    """Idle time of a device in nanoseconds."""
-    return {cause: round(getattr(metrics.idle, field) * 1e9) for cause, field in FIELDS.items()}
+def by_cause(metrics, window_s):
+    """Idle time of a device in nanoseconds, and the part that was drained."""
+    fields = metrics.idle.__struct_fields__
+    times = {
+        field.removesuffix("_pct"): round(getattr(metrics.idle, field) * window_s * 1e7)
+        for field in fields
+    }
+    del times["total"]
+    return times, times.pop("drained")
 
 
 def said(anatomy, spans):
@@ -86,12 +81,13 @@ class TestRecordedTraces:
             assert [idle.device for idle in step.idle] == [each.device for each in result.devices]
             for idle in step.idle:
                 whole = of_device(result.devices, idle.device)
-                assert idle.whole_idle_ns == by_cause(whole)
-                assert idle.whole_drained_ns == round(whole.idle.host_drained_s * 1e9)
+                shares = by_cause(whole, result.window_s)
+                assert (idle.whole_idle_ns, idle.whole_drained_ns) == shares
                 assert idle.whole_window_ns == round(result.window_s * 1e9)
                 if step.name:
-                    own = of_device(by_name[step.name].devices, idle.device)
-                    assert idle.idle_ns == by_cause(own)
+                    own = by_name[step.name]
+                    shares = by_cause(of_device(own.devices, idle.device), own.window_s)
+                    assert (idle.idle_ns, idle.drained_ns) == shares
                     assert idle.window_ns == round(own.window_s * 1e9)
 
     def test_the_pieces_of_the_timeline_are_those_gaps(self, case):
@@ -155,14 +151,14 @@ class TestRecordedTraces:
                 total = defaultdict(float)
                 for kind, start, end in said(drawn, row):
                     total[kind] += end - start
-                devices = by_name[step.name].devices if step.name else result.devices
-                own = of_device(devices, strip.device)
-                for kind, seconds in (
-                    ("compute", own.compute_pct * own.window_s / 100),
-                    ("exposed communication", own.exposed_communication_s),
-                    ("exposed copy", own.exposed_copy_s),
+                window = by_name[step.name] if step.name else result
+                own = of_device(window.devices, strip.device)
+                for kind, share in (
+                    ("compute", own.compute_pct),
+                    ("exposed communication", own.exposed_communication_pct),
+                    ("exposed copy", own.exposed_copy_pct),
                 ):
-                    assert total[kind] == pytest.approx(seconds * 1e6, abs=1e-3)
+                    assert total[kind] == pytest.approx(share * window.window_s * 1e4, abs=1e-3)
 
 
 def test_a_kernel_names_its_operator_and_the_line_of_code(recorded):

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 from batchadvisor.probes.trace import kineto_names
-from batchadvisor.probes.trace.metrics import analyse
 from batchadvisor.probes.trace.reader import read_trace
 from batchadvisor.probes.trace.summary import profile_of
 from batchadvisor.records import Launcher
 
-from .test_metrics import kernel, span
+from .test_metrics import analyse, kernel, span
 
 FORWARD, MODULE = "model.py(12): forward", "nn.Module: Linear_3"
 

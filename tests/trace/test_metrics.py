@@ -1,7 +1,7 @@
 """All metrics on one small synthetic trace, computed by hand, and on variations of it."""
 
 import pytest
-from batchadvisor.probes.trace.metrics import analyse
+from batchadvisor.probes.trace.metrics import Analysis
 from batchadvisor.probes.trace.nesting import Nesting
 from batchadvisor.probes.trace.reader import read_trace
 
@@ -51,6 +51,10 @@ EVENTS = [
 ]
 
 
+def analyse(trace):
+    return Analysis(trace).result()
+
+
 @pytest.fixture
 def result(write):
     return analyse(read_trace(write(EVENTS, deviceProperties=[A100])))
@@ -80,17 +84,17 @@ def test_steps(result):
 
 def test_shares_of_the_device(device):
     assert device.name == "A100"
-    assert device.unavailable.keys() == {"occupancy_reported_pct", "occupancy_false_zero_pct"}
+    assert device.unavailable == {}
     check(
         device,
         busy_pct=45,
         kernel_pct=40,
         compute_pct=25,
         communication_pct=20,
-        communication_overlap_pct=25,
+        exposed_communication_pct=15,
+        exposed_copy_pct=5,
         sm_efficiency_pct=21.25,
-        sm_efficiency_compute_pct=17.5,
-        sm_efficiency_while_computing_pct=70,
+        sm_efficiency_computing_pct=70,
         # 0.5 and 2 blocks of 256 threads on 2048 places, weighted by 30 and 20 us.
         occupancy_pct=(30 * 6.25 + 20 * 25) / 50,
         tensor_core_pct=60,
@@ -99,15 +103,13 @@ def test_shares_of_the_device(device):
     )
 
 
-def test_times_of_the_device(device):
-    check(device, 1e-6, communication_s=40, exposed_communication_s=30, exposed_copy_s=10)
+def test_copies_and_idle_time_of_the_device(device):
     (copies,) = device.copies
     assert (copies.direction, copies.num_copies, copies.num_bytes) == ("HtoD", 1, 1000)
     assert copies.total_s == us(10)
-    assert device.idle.num_gaps == 4
-    causes = {"host_s": 64, "launch_latency_s": 26, "tail_s": 20, "dependency_s": 0, "unknown_s": 0}
-    host = {"host_input_s": 25, "host_synchronize_s": 0, "host_launch_s": 8, "host_call_s": 4}
-    check(device.idle, 1e-6, total_s=110, **causes, **host, host_other_s=27)
+    causes = {"launch_latency_pct": 13, "tail_pct": 10, "dependency_pct": 0, "unknown_pct": 0}
+    host = {"input_pct": 12.5, "synchronize_pct": 0, "launch_pct": 4, "call_pct": 2}
+    check(device.idle, total_pct=55, **causes, **host, host_pct=13.5)
 
 
 def launch(start, end, correlation, name="cudaLaunchKernel"):
@@ -121,21 +123,24 @@ def launch(start, end, correlation, name="cudaLaunchKernel"):
         ([kernel("before", 0, 10, 1, 1), kernel("after", 1000, 1010, 2, 1),
           launch(-5, -4, 1, "hipLaunchKernel"), launch(12, 15, 2, "hipLaunchKernel"),
           launch(16, 1020, 3, "hipMemcpyWithStream")],
-         {"host_s": 5, "host_launch_s": 3, "dependency_s": 985}),
+         {"host": 2, "launch": 3, "dependency": 985}),
         # The call began before the gap: loading a module, say; the device waits for it.
         ([kernel("before", 0, 100, 1, 1), kernel("after", 1605, 1700, 2, 1),
           launch(-5, -4, 1), launch(90, 1600, 2)],
-         {"host_s": 1500, "host_launch_s": 1500, "launch_latency_s": 5, "dependency_s": 0}),
+         {"launch": 1500, "launch_latency": 5}),
         # Launched before the gap began: 29 us are launch latency, 30 us are not.
         ([kernel("a", 0, 10, 1, 1), kernel("b", 39, 50, 2, 1), kernel("c", 80, 90, 3, 1),
           kernel("unlaunched", 95, 99, 4, 1), *(launch(-5, -4, number) for number in (1, 2, 3))],
-         {"launch_latency_s": 29, "dependency_s": 30, "unknown_s": 5}),
+         {"launch_latency": 29, "dependency": 30, "unknown": 5}),
     ],
     ids=["launched early", "a launch that lasts", "queued"],
 )  # fmt: skip
 def test_a_gap_is_divided_where_its_launch_returned(write, events, causes):
-    (device,) = analyse(read_trace(write(events))).devices
-    check(device.idle, 1e-6, **causes)
+    analysis = Analysis(read_trace(write(events)))
+    (device,) = analysis.devices
+    start, end, _ = analysis.window()
+    total_ns = device.idle(analysis.causes, start, end).total_ns()
+    assert {cause: ns / 1e3 for cause, ns in total_ns.items() if ns} == causes
 
 
 def test_breakdown(result):
@@ -147,7 +152,6 @@ def test_breakdown(result):
 
 def test_host(result):
     check(result, operators_pct=25, input_wait_pct=12.5)
-    assert result.synchronize_s == us(70)
     assert [(row.name, row.num_calls, row.self_s) for row in result.operators] == [
         ("aten::mm", 1, us(30)),
         ("aten::add", 1, us(20)),
@@ -179,7 +183,7 @@ def test_overlap_on_one_stream_counts_once(write):
     result = analyse(read_trace(write(events)))
     assert result.window_source == "GPU span"
     assert result.devices[0].busy_pct == 100
-    assert result.devices[0].idle.num_gaps == 0
+    assert result.devices[0].idle.total_pct == 0
     assert result.step_s is None
 
 
@@ -188,7 +192,7 @@ def test_what_is_missing_has_a_reason(write):
     bare = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 0, "ts": 1, "dur": 9}
     result = analyse(read_trace(write([bare])))
     (device,) = result.devices
-    for field in ("sm_efficiency_pct", "occupancy_pct", "occupancy_reported_pct"):
+    for field in ("sm_efficiency_pct", "occupancy_pct"):
         assert getattr(device, field) is None
         assert device.unavailable[field]
     assert device.short_kernel_pct == 100
@@ -261,9 +265,7 @@ def test_an_efficiency_needs_the_grids_of_all_kernels(bare_us, known, write):
     bare = work("kernel", "of a graph", 100, 100 + bare_us, correlation=2)
     events = [kernel("a", 0, 100, 1, 100), bare]
     (device,) = analyse(read_trace(write(events, deviceProperties=[A100]))).devices
-    for field in (
-        "sm_efficiency_pct", "sm_efficiency_compute_pct", "sm_efficiency_while_computing_pct"
-    ):  # fmt: skip
+    for field in ("sm_efficiency_pct", "sm_efficiency_computing_pct"):
         assert (getattr(device, field) is not None) == known
         assert known or "67%" in device.unavailable[field]
 
@@ -274,7 +276,7 @@ def test_collectives_without_grids_leave_the_computing_alone(write):
     (device,) = analyse(read_trace(write(events, deviceProperties=[A100]))).devices
     assert device.sm_efficiency_pct is None
     assert "33% of the kernel time" in device.unavailable["sm_efficiency_pct"]
-    assert device.sm_efficiency_while_computing_pct == 100
+    assert device.sm_efficiency_computing_pct == 100
 
 
 @pytest.mark.parametrize(("end", "waited"), [(70, 0), (95, 90)])

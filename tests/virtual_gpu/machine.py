@@ -84,16 +84,10 @@ class Door:
 
     resize = ask
 
-    meter = None
-
-    def inputs(self):
-        return None
+    batches = None
 
     def parameters(self):
         return []
-
-    def replace_batches(self, substitute):
-        return False
 
 
 class Profiler:

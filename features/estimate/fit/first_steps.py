@@ -8,40 +8,14 @@ it may reserve much more. Where memory is short, it gives back segments that the
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import NamedTuple
+
+from ....records import LivedBefore
 
 NUM_STEPS = 3
 
 
-class Held(NamedTuple):
-    """Memory that lived before a step.
-
-    Attributes:
-        num: so many of the step's requests, the first, are of it.
-        late: numbers of those of them, counted from 1, that a training's first step makes:
-            gradients and the optimizer's state.
-        products: before which of its requests, counted from 0, cuBLAS begins its work: in the
-            forward pass, and in the thread of the backward pass.
-        passing: before which of its requests an operation takes memory only while it runs, and how
-            many bytes; an assumption that is no part of the step's own tensors.
-        emptied: before which of its requests the cache is emptied, in a training's first step:
-            cuDNN has tried all kernels of a convolution.
-    """
-
-    num: int = 0
-    late: tuple[int, ...] = ()
-    products: tuple[int, ...] = ()
-    passing: tuple[tuple[int, int], ...] = ()
-    emptied: tuple[int, ...] = ()
-
-    def scaled(self, share: float) -> Held:
-        """Returns the same for another batch size, with `passing` grown by `share`."""
-        passing = tuple((at, max(1, round(size * share))) for at, size in self.passing)
-        return self._replace(passing=passing)
-
-
 def first_steps(
-    requests: Iterable[int], lived: Held, workspace: int = 0, num_steps: int = NUM_STEPS
+    requests: Iterable[int], lived: LivedBefore, workspace: int = 0, num_steps: int = NUM_STEPS
 ) -> list[int]:
     """The requests of these.
 

@@ -24,10 +24,10 @@ from ....advisor.gpu_memory.caching_allocator import (
 )
 from ....advisor.gpu_memory.expandable_segments import ExpandableAllocator
 from ....advisor.measured.step_law import GROWTH, SMALLEST, StepLaw, fit_step_law, law_of_trials
-from ....records import FakeTrial, Variant
+from ....records import FakeTrial, LivedBefore, Variant
 from ....units import MIB
 from ..records import FittedGpu, Forecast
-from .first_steps import Held, first_steps
+from .first_steps import first_steps
 
 MAX_TRIALS = 12
 HOPPER = ("H20", "H100", "H200", "B200")
@@ -131,7 +131,7 @@ def forecast(
     requests: Sequence[Requests],
     gpus: Sequence[tuple[str, int]],
     *,
-    held: Sequence[Held] = (),
+    held: Sequence[LivedBefore] = (),
     expandable: bool = False,
     multiple_of: int = 1,
     own: int = 0,
@@ -154,7 +154,7 @@ def forecast(
     between = [
         Between(*pair, *asked, law=known, held=lived, expandable=expandable)
         for pair, asked, lived in zip(
-            pairwise(trials), pairwise(requests), held[1:] or repeat(Held()), strict=False
+            pairwise(trials), pairwise(requests), held[1:] or repeat(LivedBefore()), strict=False
         )
     ]
     line = between[-1] if known is None else known
@@ -229,7 +229,7 @@ class Between:
         more: Requests,
         *,
         law: StepLaw | None = None,
-        held: Held = Held(),  # noqa: B008  it cannot change
+        held: LivedBefore = LivedBefore(),  # noqa: B008  it cannot change
         expandable: bool = False,
     ) -> None:
         self._law = law

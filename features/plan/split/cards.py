@@ -18,11 +18,24 @@ NO_TOKENS = "its batches are not known to be sequences"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """A record of a type, with the name that the plan gives it."""
+
+    name: str
+    folder: str
+    record: RunRecord
+    advice: Advice
+    count: int = 0
+    price: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """A type of GPU.
 
     Attributes:
         folder: of its record.
+        choice: what its record recommends.
         steps: its step times at every number of samples, alone.
         power_w: by size, where it was measured.
         tokens_per_sample: real tokens, `None` where they are not known.
@@ -32,6 +45,7 @@ class Card:
     name: str
     folder: str
     record: RunRecord
+    choice: Choice | None = None
     member: Member
     steps: Accumulating
     count: int = 0
@@ -52,11 +66,15 @@ class Card:
         return self.power_w[nearest]
 
 
-def card_of(name: str, folder: str, record: RunRecord, advice: Advice) -> Card | str:
-    """A record's device as a type of GPU, or the reason why it cannot be one."""
-    device = record.device
-    model = device.name if device is not None else name
-    run = DeviceRun(device=name, model=model, folder=folder)
+def card_of(probed: Probed, multiple_of: int = 1) -> Card | str:
+    """A record's device as a type of GPU, or the reason why it cannot be one.
+
+    Args:
+        multiple_of: what each micro-batch has to be a multiple of.
+    """
+    record, advice = probed.record, probed.advice
+    model = record.device.name if record.device is not None else probed.name
+    run = DeviceRun(device=probed.name, model=model, folder=probed.folder)
     member = member_of(run, (record, advice))
     if isinstance(member, str):
         return member or "nothing in its record can be recommended"
@@ -70,11 +88,14 @@ def card_of(name: str, folder: str, record: RunRecord, advice: Advice) -> Card |
         for trial in Measurements.of(record, advice.goal).best_timed.values()
     }
     return Card(
-        name=name,
-        folder=folder,
+        name=probed.name,
+        folder=probed.folder,
         record=record,
+        choice=advice.recommended,
         member=member,
-        steps=Accumulating(micro_s, member.largest),
+        steps=Accumulating(micro_s, member.largest, multiple_of),
+        count=probed.count,
+        price=probed.price,
         power_w={
             size: power
             for size, trial in timed.items()
@@ -130,10 +151,10 @@ def recommended_of(card: Card, least: int) -> int:
     return max(least, card.member.recommended // least * least)
 
 
-def plan_card(card: Card, choice: Choice | None, num_samples: int | None) -> PlanCard:
+def plan_card(card: Card, num_samples: int | None) -> PlanCard:
     """Describes one GPU of a type alone, at its recommended size."""
     unavailable = {}
-    member, record = card.member, card.record
+    member, record, choice = card.member, card.record, card.choice
     several = record.distribution is not None and record.distribution.world_size > 1
     rate = choice.samples_per_s if choice is not None and not several else None
     if rate is None:

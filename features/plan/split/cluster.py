@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import lcm
 
 from ....advisor.split.allocation import MULTIPLES, PORTIONS, multiple_in
-from ....records import Advice, RunRecord, worst_first
+from ....errors import UsageError
+from ....records import worst_first
 from ..records import ClusterPlan, Link, PlanKind, PlanOption
-from .cards import Card, card_of, num_samples_of, plan_card, recommended_of
+from .cards import Card, Probed, card_of, num_samples_of, plan_card, recommended_of
 from .cluster_findings import findings_of, predictions_apart, remarks_of_left_out
 from .cluster_forecast import forecast_of
 from .cluster_options import (
-    Sync,
     all_types,
     best_types,
     by_weight,
     equal_sizes,
+    num_gpus_of,
     option_of,
 )
-from .links import sync_at
+from .links import Job
 from .same_job import differences, why_not_one_job
 from .type_allocation import Sizes
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probed:
-    """A record of a type, with the name that the plan gives it."""
-
-    name: str
-    folder: str
-    record: RunRecord
-    advice: Advice
-    count: int = 0
-    price: float | None = None
-
-
-class NoPlanError(ValueError):
-    """The records and what is asked of them have no plan; the text says why."""
+PROBE_AGAIN = "Probe again: batchadvisor run SCRIPT, with a budget for three sizes or more."
 
 
 def plan_cluster(
@@ -61,59 +48,57 @@ def plan_cluster(
         multiple_of: every size is a multiple of it, and of what the records say of their script.
 
     Raises:
-        NoPlanError: the records are of different jobs, or the numbers cannot work.
+        UsageError: the records are of different jobs, or the numbers cannot work.
     """
     reason = why_not_one_job([(each.folder, each.record) for each in probed])
     if reason:
-        raise NoPlanError(reason)
+        raise UsageError(
+            f"Records of different jobs have no common plan: {reason}.",
+            "Plan the records of one script, with one model and one setting, together.",
+        )
+    least = lcm(multiple_of, *(multiple_in(each.record) for each in probed))
     without = dict(left_out or {})
-    cards, choices = [], {}
+    cards = []
     for each in probed:
-        card = card_of(each.name, each.folder, each.record, each.advice)
-        if isinstance(card, str):
-            if each.count:
-                raise NoPlanError(
-                    f"nothing can be planned with {each.name} ({each.folder}): {card}"
-                )
-            without[each.name] = card
+        card = card_of(each, least)
+        if not isinstance(card, str):
+            cards.append(card)
+        elif each.count:
+            raise UsageError(
+                f"Nothing can be planned with {each.name} ({each.folder}): {card}.", PROBE_AGAIN
+            )
         else:
-            cards.append(replace(card, count=each.count, price=each.price))
-            choices[each.name] = each.advice.recommended
+            without[each.name] = card
     if not cards:
         reasons = "; ".join(f"{name}: {why}" for name, why in without.items())
-        raise NoPlanError(f"no record can be planned with. {reasons}")
-    least = lcm(multiple_of, *(multiple_in(each.record) for each in probed))
-    cards = [replace(each, steps=replace(each.steps, multiple_of=least)) for each in cards]
+        raise UsageError(f"No record can be planned with. {reasons}.", PROBE_AGAIN)
     num_samples = num_samples_of(cards)
+    job = Job(link, num_samples, least)
     used = [card for card in cards if card.count]
     for card in cards:
         if used and not card.count:
             without[card.name] = "it is not in --count"
     source = "the sum of the recommended sizes" if global_batch is None else "as asked"
-    num_gpus = sum(card.count for card in used)
+    num_gpus = num_gpus_of(used)
     total = global_batch or sum(
         max(1, card.count) * recommended_of(card, least) for card in used or cards[:1]
     )
-    _check(total, num_gpus, num_samples, least)
-    shown = tuple(plan_card(card, choices[card.name], num_samples) for card in cards)
-
-    def sync(ranks: int) -> tuple[float | None, str]:
-        return sync_at(link, ranks)
-
-    factor = link.busy_factor if link is not None else 1.0
+    _check(total, num_gpus, job)
+    shown = tuple(plan_card(card, num_samples) for card in cards)
     portion = _granularity(used, total, least)
     options: tuple[PlanOption, ...] = ()
     if used:
-        options = _options(
-            used, total, portion, least, num_samples=num_samples, sync=sync, factor=factor
-        )
+        options = _options(used, total, portion, job)
     elif global_batch is not None:
-        options = _one_of_each(cards, total, num_samples)
+        options = _one_of_each(cards, total, job)
     mixed = used if len(used) > 1 else []
     forecast = forecast_of(
-        used or cards, mixed, link=link, num_samples=num_samples, up_to=up_to,
-        global_batch=total if used or global_batch is not None else None, least=least,
-    )  # fmt: skip
+        used or cards,
+        mixed,
+        job,
+        up_to=up_to,
+        global_batch=total if used or global_batch is not None else None,
+    )
     findings = (
         *differences([(each.folder, each.record) for each in probed]),
         *findings_of(shown, options, used),
@@ -121,7 +106,7 @@ def plan_cluster(
         *remarks_of_left_out(left_out or {}),
     )
     unavailable = {}
-    why = sync(num_gpus or 2)[1]
+    why = job.sync_at(num_gpus or 2)[1]
     if why:
         unavailable["synchronisation"] = why
     return ClusterPlan(
@@ -140,16 +125,23 @@ def plan_cluster(
     )
 
 
-def _check(total: int, num_gpus: int, num_samples: int | None, least: int) -> None:
+def _check(total: int, num_gpus: int, job: Job) -> None:
+    least = job.least
     if total % least or (least > 1 and total < num_gpus * least):
-        msg = f"a global batch of {total} is no multiple of {least} with {least} for each GPU"
-        raise NoPlanError(msg)
+        raise UsageError(
+            f"A global batch of {total} is no multiple of {least} with {least} for each GPU.",
+            "Give a multiple as --global-batch, with one for each GPU at least.",
+        )
     if total < num_gpus:
-        msg = f"a global batch of {total} is fewer samples than there are GPUs ({num_gpus})"
-        raise NoPlanError(msg)
-    if num_samples is not None and total > num_samples:
-        msg = f"a step of {total} samples is more than the {num_samples} of the data set"
-        raise NoPlanError(msg)
+        raise UsageError(
+            f"A global batch of {total} is fewer samples than there are GPUs ({num_gpus}).",
+            "Give a larger --global-batch, or count fewer GPUs.",
+        )
+    if job.num_samples is not None and total > job.num_samples:
+        raise UsageError(
+            f"A step of {total} samples is more than the {job.num_samples} of the data set.",
+            "Give a smaller --global-batch, or count fewer GPUs.",
+        )
 
 
 def _granularity(cards: Sequence[Card], total: int, least: int) -> int:
@@ -161,7 +153,7 @@ def _granularity(cards: Sequence[Card], total: int, least: int) -> int:
     """
     if not cards or not all(card.member.cuda for card in cards):
         return least
-    num_gpus = sum(card.count for card in cards)
+    num_gpus = num_gpus_of(cards)
     for portion in (lcm(multiple, least) for multiple in MULTIPLES):
         fine = total >= PORTIONS * portion * num_gpus
         whole = all(card.member.recommended % portion == 0 for card in cards)
@@ -170,59 +162,42 @@ def _granularity(cards: Sequence[Card], total: int, least: int) -> int:
     return least
 
 
-def _options(
-    cards: Sequence[Card],
-    total: int,
-    portion: int,
-    least: int,
-    *,
-    num_samples: int | None,
-    sync: Sync,
-    factor: float,
-) -> tuple[PlanOption, ...]:
+def _options(cards: Sequence[Card], total: int, portion: int, job: Job) -> tuple[PlanOption, ...]:
     """The plan; all types where it leaves some out; equal and proportional shares; one type."""
-    best = best_types(cards, total, portion, sync, factor)
+    best = best_types(cards, total, portion, job)
     assert best is not None  # every GPU can have a portion, and accumulates above its cap
     chosen, sizes = best
 
     def option(
         kind: PlanKind, name: str, these: Sequence[Card], its: Sequence[Sizes]
     ) -> PlanOption:
-        return option_of(
-            kind, name, these, its, everyone=cards,
-            num_samples=num_samples, sync=sync, factor=factor,
-        )  # fmt: skip
+        return option_of(kind, name, these, its, everyone=cards, job=job)
 
     options = [option("plan", "as planned", chosen, sizes)]
     if len(chosen) < len(cards):
-        whole = all_types(cards, total, portion, factor)
+        whole = all_types(cards, total, portion, job)
         options.append(option("all types", "all types", cards, whole))
-    if sum(card.count for card in cards) > 1:
+    if num_gpus_of(cards) > 1:
         rates = [card.rate for card in cards]
         options.append(
-            option("equal shares", "equal shares", cards, equal_sizes(cards, total, least))
+            option("equal shares", "equal shares", cards, equal_sizes(cards, total, job.least))
         )
-        proportion = by_weight(cards, total, rates, least)
+        proportion = by_weight(cards, total, rates, job.least)
         options.append(
             option("in proportion to speed", "in proportion to speed", cards, proportion)
         )
     if len(cards) > 1:
         for card in cards:
-            alone = best_types([card], total, portion, sync, factor)
+            alone = best_types([card], total, portion, job)
             if alone is not None and tuple(chosen) != (card,):
                 options.append(option("one type", f"{card.name} only", [card], alone[1]))
     return tuple(options)
 
 
-def _one_of_each(
-    cards: Sequence[Card], total: int, num_samples: int | None
-) -> tuple[PlanOption, ...]:
+def _one_of_each(cards: Sequence[Card], total: int, job: Job) -> tuple[PlanOption, ...]:
     """One GPU of each type by itself at the global batch, the quickest first."""
     options = [
-        option_of(
-            "one GPU", f"one {card.name}", [card], (((total, 1),),), everyone=[card],
-            num_samples=num_samples, sync=lambda _: (0.0, ""), factor=1.0,
-        )
+        option_of("one GPU", f"one {card.name}", [card], (((total, 1),),), everyone=[card], job=job)
         for card in (replace(card, count=1) for card in cards)
-    ]  # fmt: skip
+    ]
     return tuple(sorted(options, key=lambda option: option.step_s or float("inf")))

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import combinations
-from math import ceil
 
 from ....advisor.split.allocation import proportional
 from ..records import PlanKind, PlanOption, PlanShare
 from .cards import Card
+from .links import Job
 from .type_allocation import DeviceType, Sizes, allocate_types, slowest_s, within
 
 MOST_TYPES = 10
 """Types of GPU up to which every choice of them is looked at; of more, the quickest come first."""
-
-Sync = Callable[[int], tuple[float | None, str]]
-"""Seconds that synchronisation adds on so many GPUs, and why they are not known."""
 
 
 def rate_of(cards: Sequence[Card]) -> float:
@@ -24,14 +21,15 @@ def rate_of(cards: Sequence[Card]) -> float:
     return sum(card.count * card.rate for card in cards)
 
 
-def device_types(cards: Sequence[Card], total: int, factor: float) -> list[DeviceType]:
-    """Describes the GPUs to the allocation; above its largest micro-batch a GPU accumulates.
-
-    Args:
-        factor: on a step of one process, for one of several ranks.
-    """
-
+def device_types(cards: Sequence[Card], total: int, job: Job) -> list[DeviceType]:
+    """Describes the GPUs to the allocation; above its largest micro-batch a GPU accumulates."""
+    factor = job.factor_on(num_gpus_of(cards))
     return [_device_type(card, total, factor) for card in cards]
+
+
+def num_gpus_of(cards: Sequence[Card]) -> int:
+    """How many GPUs of all types there are."""
+    return sum(card.count for card in cards)
 
 
 def _device_type(card: Card, total: int, factor: float) -> DeviceType:
@@ -41,7 +39,7 @@ def _device_type(card: Card, total: int, factor: float) -> DeviceType:
 
 
 def best_types(
-    cards: Sequence[Card], total: int, portion: int, sync: Sync, factor: float
+    cards: Sequence[Card], total: int, portion: int, job: Job
 ) -> tuple[tuple[Card, ...], tuple[Sizes, ...]] | None:
     """The types to use, and their sizes, whose step is shortest; all that are used take part.
 
@@ -51,15 +49,16 @@ def best_types(
     """
     best: tuple[tuple[Card, ...], tuple[Sizes, ...]] | None = None
     best_s = float("inf")
+    factor = job.factor_on(num_gpus_of(cards))
     known = {card.name: _device_type(card, total, factor) for card in cards}
     for chosen in _choices(cards):
-        num_gpus = sum(card.count for card in chosen)
+        num_gpus = num_gpus_of(chosen)
         if num_gpus * portion > total:
             continue
-        sync_s = sync(num_gpus)[0] or 0.0
+        sync_s = job.sync_at(num_gpus)[0] or 0.0
         types = [known[card.name] for card in chosen]
         if num_gpus == 1:
-            types = device_types(chosen, total, 1.0)
+            types = device_types(chosen, total, job)
         room_s = best_s - sync_s
         if best is not None and not _quicker(types, total, portion, room_s):
             continue
@@ -72,13 +71,12 @@ def best_types(
     return best
 
 
-def all_types(cards: Sequence[Card], total: int, portion: int, factor: float) -> tuple[Sizes, ...]:
+def all_types(cards: Sequence[Card], total: int, portion: int, job: Job) -> tuple[Sizes, ...]:
     """The exact split over all types, however slow some are.
 
     There is one: every GPU can have a portion, and accumulates above its largest micro-batch.
     """
-    num_gpus = sum(card.count for card in cards)
-    types = device_types(cards, total, _factor(num_gpus, factor))
+    types = device_types(cards, total, job)
     sizes = allocate_types(total, types, granularity=portion, smallest=portion)
     assert sizes is not None
     return sizes
@@ -105,10 +103,6 @@ def _quicker(types: Sequence[DeviceType], total: int, portion: int, level_s: flo
             kind, level_s, granularity=portion, smallest=portion, most=total
         )
     return done >= total
-
-
-def _factor(num_gpus: int, factor: float) -> float:
-    return factor if num_gpus > 1 else 1.0
 
 
 def equal_sizes(cards: Sequence[Card], total: int, least: int = 1) -> tuple[Sizes, ...]:
@@ -140,9 +134,7 @@ def option_of(
     sizes: Sequence[Sizes],
     *,
     everyone: Sequence[Card],
-    num_samples: int | None,
-    sync: Sync,
-    factor: float,
+    job: Job,
 ) -> PlanOption:
     """Predicts the step of one way to divide it.
 
@@ -150,9 +142,8 @@ def option_of(
         cards: of the GPUs that take part.
         sizes: of each type, in their order.
         everyone: all types of the plan: what the efficiency is measured against.
-        factor: on a step of one process, for one of several ranks.
     """
-    num_gpus = sum(card.count for card in cards)
+    num_gpus = num_gpus_of(cards)
     total = sum(size * number for pairs in sizes for size, number in pairs)
     if any(size == 0 for pairs in sizes for size, _ in pairs):
         reason = {"step_s": "a GPU would get no sample"}
@@ -169,14 +160,14 @@ def option_of(
                     num_gpus=number,
                     batch_size=size,
                     micro_batches=card.steps.micro_batches(size),
-                    predicted_step_s=_factor(num_gpus, factor) * card.steps.step_s(size),
+                    predicted_step_s=job.factor_on(num_gpus) * card.steps.step_s(size),
                     gradient_weight=size * num_gpus / total,
                     multiple_of=card.steps.multiple_of,
                 )
             )
             rank += number
     compute_s = max(share.predicted_step_s for share in shares)
-    sync_s, why_no_sync = sync(num_gpus)
+    sync_s, why_no_sync = job.sync_at(num_gpus)
     step_s = compute_s + (sync_s or 0.0)
     rate = total / step_s
     unavailable = {} if sync_s is not None else {"sync_s": why_no_sync}
@@ -206,7 +197,7 @@ def option_of(
         step_s=step_s,
         samples_per_s=rate,
         tokens_per_s=None if tokens is None else rate * tokens,
-        epoch_s=None if num_samples is None else ceil(num_samples / total) * step_s,
+        epoch_s=job.epoch_s(total, step_s),
         efficiency=rate / rate_of(everyone),
         samples_per_joule=per(watts),
         tokens_per_joule=per(watts, tokens),

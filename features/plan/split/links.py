@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import ceil
+
 from ....advisor.measured.distribution import ring_share, scaling_of
 from ....records import RunRecord
 from ....records import Scaling as RankScaling
@@ -76,6 +79,40 @@ def sync_at(link: Link | None, num_gpus: int) -> tuple[float | None, str]:
         return None, reason
     wire = 2 * ring_share(num_gpus) * link.gradient_bytes / link.bytes_per_s
     return wire + 2 * (num_gpus - 1) * link.latency_s, ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is the same for a job on any GPUs.
+
+    Attributes:
+        link: where the time of synchronisation comes from.
+        num_samples: of an epoch.
+        least: every size is a multiple of it.
+    """
+
+    link: Link | None
+    num_samples: int | None = None
+    least: int = 1
+
+    @property
+    def measured_ranks(self) -> int | None:
+        """Ranks on which synchronisation was measured."""
+        return None if self.link is None else self.link.measured_ranks
+
+    def sync_at(self, num_gpus: int) -> tuple[float | None, str]:
+        """Seconds that synchronisation adds to a step, and why they are not known."""
+        return sync_at(self.link, num_gpus)
+
+    def factor_on(self, num_gpus: int) -> float:
+        """Factor on the step of one process for each of so many ranks."""
+        return self.link.busy_factor if self.link is not None and num_gpus > 1 else 1.0
+
+    def epoch_s(self, global_batch: int, step_s: float) -> float | None:
+        """Seconds of an epoch; `None` where it has no whole step, or its length is not known."""
+        if self.num_samples is None or global_batch > self.num_samples:
+            return None
+        return ceil(self.num_samples / global_batch) * step_s
 
 
 def _busy_factor(scaling: RankScaling) -> float | None:

@@ -10,7 +10,6 @@ from ....records import Finding, RunRecord
 Named = tuple[str, RunRecord]
 """Where a record stands, and the record."""
 
-DIFFERENT = "records of different jobs have no common plan"
 _DIFFERENCES: tuple[tuple[str, str, Callable[[RunRecord], object], str], ...] = (
     (
         "plan-script",
@@ -69,10 +68,7 @@ def why_not_one_job(records: Sequence[Named]) -> str:
     first_name, first = records[0]
     for name, record in records[1:]:
         if _other_script(first, record):
-            return (
-                f"{DIFFERENT}: {first_name} is of {first.script.path}, {name} of "
-                f"{record.script.path}"
-            )
+            return f"{first_name} is of {first.script.path}, {name} of {record.script.path}"
         for what, value in (
             ("parameters", _num_parameters),
             ("batches for an optimizer step", _micro_batches),
@@ -80,7 +76,7 @@ def why_not_one_job(records: Sequence[Named]) -> str:
         ):
             its, other = value(first), value(record)
             if its is not None and other is not None and its != other:
-                return f"{DIFFERENT}: {first_name} has {its} {what}, {name} has {other}"
+                return f"{first_name} has {its} {what}, {name} has {other}"
     return ""
 
 

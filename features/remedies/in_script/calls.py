@@ -27,12 +27,11 @@ class Calls:
         self.call_place: SourceLine | None = None
         self.autocast: set[str] = set()
         self.recomputes = False
-        self._depth = 0
         self._hooks: ModuleHooks | None = None
 
     def install(self) -> None:
         """Looks at all modules until `stop`."""
-        self._hooks = ModuleHooks(self._before, self._after, self._anew)
+        self._hooks = ModuleHooks(self._look)
 
     def stop(self) -> None:
         """Looks no more: hooks stand in the way of torch.compile."""
@@ -40,22 +39,16 @@ class Calls:
             self._hooks.remove()
             self._hooks = None
 
-    def _before(self, module: nn.Module, _args: Any) -> None:
+    def _look(self, module: nn.Module, _inputs: Any) -> bool:
         self.recomputes |= torch._C._current_graph_task_id() != -1
-        self._depth += 1
-        if self._depth > 1 or not (module.training and torch.is_grad_enabled()):
-            return
+        if not (module.training and torch.is_grad_enabled()):
+            return True
         if not any(parameter.requires_grad for parameter in module.parameters()):
-            return
+            return True
         for kind in ("cuda", "cpu"):
             if torch.is_autocast_enabled(kind):
                 self.autocast.add(str(torch.get_autocast_dtype(kind)).removeprefix("torch."))
         if not any(known is module for known in self.roots):
             self.roots.append(module)
             self.call_place = self.call_place or user_call_site()
-
-    def _after(self, *_: Any) -> None:
-        self._depth = max(0, self._depth - 1)
-
-    def _anew(self) -> None:
-        self._depth = 0
+        return True

@@ -341,6 +341,5 @@ def plain_table(table: SizesTable, rows: Sequence[SizeRow]) -> Table:
 
 
 def _row_state(row: SizeRow) -> RowState:
-    if not row.trial.ran:
-        return "failed"
-    return "doubtful" if row.failed_later is not None else "ok"
+    state = _state(row)
+    return "failed" if state == "interrupted" else state
