@@ -154,7 +154,7 @@ class TestTraceback:
     def test_the_system_where_we_stand_in_place_of_its_call(self, monkeypatch, tmp_path):
         for module, name in ((os, "remove"), (os, "unlink"), (shutil, "rmtree")):
             monkeypatch.setattr(module, name, getattr(module, name))
-        saves._follow_removals({}, saves._Earlier(lambda: True))
+        saves._follow_removals({}, saves._Earlier({}, lambda: True))
         error = raised(os.remove, tmp_path / "missing")
         assert is_own(traceback.extract_tb(error.__traceback__)[-1].filename)
         assert not raised_by_us(error)
