@@ -32,7 +32,7 @@ TAILS = 4
 SWEEPS = 10
 """Alternations between effects and variances; later ones move intervals by less than a tenth."""
 CLEAN = 4
-"""Undisturbed readings of a size that make its disturbed ones unnecessary: with fewer, one that is
+"""Undisturbed readings of each size that make disturbed ones unnecessary: with fewer, one that is
 far off would not stand out."""
 FEW = 3
 """Readings in turn beside others of which fewer tell nothing: in one round a neighbour may have met
@@ -343,11 +343,11 @@ def _speeds(
 
 
 def readings_of(trials: Sequence[Trial]) -> list[Reading]:
-    """Takes the readings of trials; of sizes with enough undisturbed ones only these.
+    """Takes the readings of trials; where all sizes have enough undisturbed ones, only these.
 
-    A round of such a size and another keeps all: the few moments in which the one met no others
-    would be compared with the usual ones of the other. Of a size with too few readings that were
-    disturbed it takes none of these.
+    Where one has not, all count: the few moments in which another met no others would be compared
+    with the usual ones of this. Of a size with too few readings that were disturbed it takes none
+    of these.
     """
     windows = [reading for trial in trials for reading in _window(trial)]
     by_size = {trial.batch_size: trial for trial in trials if trial.kind == "timed"}
@@ -355,12 +355,8 @@ def readings_of(trials: Sequence[Trial]) -> list[Reading]:
     windows, turns = _unspun(windows, turns)
     clean = Counter(each.size for each in turns if each.clean)
     num = Counter(each.size for each in turns)
-    wanting = {(each.trial, each.round) for each in turns if clean[each.size] < CLEAN}
-    turns = [
-        each
-        for each in turns
-        if each.clean or ((each.trial, each.round) in wanting and num[each.size] >= FEW)
-    ]
+    wanting = any(num[size] >= FEW and clean[size] < CLEAN for size in num)
+    turns = [each for each in turns if each.clean or (wanting and num[each.size] >= FEW)]
     calm = {each.size for each in (*windows, *turns) if each.clean}
     return [*(each for each in windows if each.clean or each.size not in calm), *turns]
 
