@@ -16,6 +16,10 @@ CauseKind = Literal[
 ]
 
 
+ANOTHER_HOUR = "run it at another hour"
+"""A remedy, or the end of one, that several causes have."""
+
+
 class Cause(Record, frozen=True, kw_only=True):
     """Something outside the script that took time from a trial, with what shows it.
 

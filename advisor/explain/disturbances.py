@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ...records import Cause, Evidence, Finding, Trial
+from ...records.quality import ANOTHER_HOUR
 from ...units import format_seconds, format_variables
 from ..measured.measurements import Measurements
 
@@ -12,8 +13,6 @@ STALL_SHARE = 0.01
 """Stalls that take less than this share of the timed steps' time are not worth a word."""
 UNNAMED = "the kernel counted waiting for a core in each step"
 """What is said of a load that nothing names."""
-ANOTHER_HOUR = "run it at another hour"
-"""A remedy that several causes have."""
 OWN_SHARE = 0.05
 """Slow steps of the script's own that make an epoch this much longer are said."""
 

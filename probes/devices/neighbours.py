@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ...records import Cause
+from ...records.quality import ANOTHER_HOUR
 from . import host
 from .cores import Snapshot, command_of, snapshot
 
@@ -224,7 +225,7 @@ def _hypervisor(use: Use | None, after: Snapshot) -> Cause | None:
         message=f"the hypervisor took {cores:.{1 if cores >= 0.1 else 2}f} of {_of(after)}",
         cores=cores,
         lost_s=use.stolen_s,
-        remedy="run it at another hour or on a machine whose cores are its own; "
+        remedy=f"{ANOTHER_HOUR} or on a machine whose cores are its own; "
         "a larger --budget lets it wait for undisturbed steps",
     )
 
@@ -326,7 +327,7 @@ def _names(use: Use, after: Snapshot) -> str:
 def _leave_them_room(use: Use, after: Snapshot, num_threads: int | None, gives_way: bool) -> str:
     names = [name for name, _ in _top(use) if name != "kernel"]
     remedy = f"stop {', '.join(names)}, or " if names else ""
-    remedy += "run it at another hour"
+    remedy += ANOTHER_HOUR
     # They may want more than they got: whoever waits at both ends wants a core of its own.
     free = math.floor(after.num_cores - max(use.others_s / use.wall_s, use.num_running) + 0.1)
     if not use.num_running or num_threads is None or num_threads < 2 or free >= num_threads:

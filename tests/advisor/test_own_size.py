@@ -16,6 +16,7 @@ from batchadvisor.advisor.measured.speeds import OF_A_CPU, speeds_of
 from batchadvisor.advisor.search.cost import Budget
 from batchadvisor.advisor.search.knee_search import next_size
 from batchadvisor.records import Cause, Goal, NormLayers, Spread, StepQuality, TrialRequest, Turns
+from batchadvisor.records.quality import ANOTHER_HOUR
 from batchadvisor.reports.builder.sizes.rows import size_rows
 
 from ..on_paper import CPU, discovery_of, failure_of, numbered, record_of, trial_of
@@ -183,8 +184,8 @@ def test_an_interval_that_shows_nothing_is_not_printed(low, high, said):
 def test_another_hour_is_advised_once():
     """Programs and the hypervisor both took cores."""
     causes = (
-        Cause(kind="processes", message="a", remedy="stop python, or run it at another hour"),
-        Cause(kind="hypervisor", message="b", remedy="run it at another hour or elsewhere"),
+        Cause(kind="processes", message="a", remedy=f"stop python, or {ANOTHER_HOUR}"),
+        Cause(kind="hypervisor", message="b", remedy=f"{ANOTHER_HOUR} or elsewhere"),
     )
     run = record(timed(8, 0.02, CONTENDED, causes=causes))
     said = "Stop python. Run it at another hour or elsewhere."
