@@ -191,6 +191,14 @@ class Run:
                 reason = str(tool_failed(error).what).rstrip(".")
                 self.writer.change(state="failed", stop_reason=reason)
 
+    def _why_no_answer(self) -> BatchAdvisorError | None:
+        """Why a run that was not cut has no answer, if it has none."""
+        record = self.writer.record
+        only_own = runs_only_as_written(record, self._options)
+        if only_own is not None and not Measurements.of(record).ran:
+            return only_own
+        return nothing_fits(record, self._script_traceback, self._store.log_path) or only_own
+
     def _interrupted(self, pressed: KeyboardInterrupt) -> None:
         self.writer.change(state="interrupted", stop_reason=f"interrupted by {cause_of(pressed)}")
 
@@ -327,10 +335,7 @@ class Run:
             error = self._back_to_the_loader(failure)
         except Exception as fault:  # noqa: BLE001  ours; what was measured is kept
             error = self._back_to_the_loader(tool_failed(fault))
-        if not Measurements.of(writer.record).ran:
-            error = error or runs_only_as_written(writer.record, self._options)
-        error = error or nothing_fits(writer.record, self._script_traceback, self._store.log_path)
-        error = error or runs_only_as_written(writer.record, self._options)
+        error = error or self._why_no_answer()
         if error is not None:
             with contextlib.suppress(RunError):  # a full disk is said once
                 why = BUDGET_SPENT if is_spent else error.what.rstrip(".")
