@@ -25,7 +25,7 @@ from .multiples import ANY, Multiples
 
 CLEAN_REACH = 1.34
 """How many times as large, or as small, a size without a harmful tail may be that is preferred."""
-LONGEST_EPOCHS = {True: (30 * 86400.0, "30 days"), False: (365 * 86400.0, "a year")}
+LONGEST_OF_A_STREAM, LONGEST_OF_DATA = (30 * 86400.0, "30 days"), (365 * 86400.0, "a year")
 """Nobody trains on an epoch of a stream, or of another data set, that takes longer: such a length
 is a bound, given because `len` has to say something. Seconds, and words for them."""
 SCRIPTS_OWN = frozenset(("accumulation.tail",))
@@ -74,7 +74,8 @@ def with_believed_length(record: RunRecord) -> RunRecord:
     if discovery is None or discovery.axis != "samples":
         return record
     samples = discovery.primary.num_samples
-    longest_s, longest = LONGEST_EPOCHS[discovery.primary.iterable]
+    is_stream = discovery.primary.iterable
+    longest_s, longest = LONGEST_OF_A_STREAM if is_stream else LONGEST_OF_DATA
     rates = [
         trial.samples_per_s.median
         for trial in record.trials
