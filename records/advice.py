@@ -254,7 +254,7 @@ class Advice(Record, frozen=True, kw_only=True):
             is shown as the fastest.
         standing: what is known of the size that the goal chose beside the script's own. Where that
             says no more than noise, `recommended` is the script's own.
-        considered: the size that the goal chose, where another one is recommended. `None` also
+        considered: the size that the goal chose, where the script's own stays. `None` also
             where it is too noisy to tell whether any size is better than the own.
         against_own: throughput of the chosen size over that of the script's own.
         sizes: every size that ran, smallest first, with the times that the advice rests on: of

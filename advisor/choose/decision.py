@@ -111,8 +111,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         standing: what is known of the size that the goal chose beside the script's own.
         because: the rule that chose.
         against: a size that may be much faster, for all that the noise tells.
-        considered: the size of the goal, where it is not the one that is recommended.
-        ratio: throughput of the goal's size over that of the script's own.
+        considered: the size of the goal, where the script's own stays in its place.
+        ratio: throughput of that size, else of the recommended one, over that of the script's own.
     """
 
     size: int | None
