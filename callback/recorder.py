@@ -20,7 +20,8 @@ import msgspec
 
 from ..advisor.measured.noise_scale import noise_interval
 from ..errors import BatchAdvisorError, RunError, UsageError
-from ..records import Fault, Goal, NoiseScale, Profile, RunRecord, RunState, ScriptInfo
+from ..probes.devices.neighbours import Surroundings
+from ..records import Cause, Fault, Goal, NoiseScale, Profile, RunRecord, RunState, ScriptInfo
 from ..session.recording.event_files import EventStore
 from ..session.recording.store import RunStore
 from . import trials_from_counts
@@ -84,6 +85,8 @@ class Recorder:
         self.memory = MemoryLook(self.folder, history=options.memory_history, say=say)
         self.creep: CreepWatch | None = None
         self.doubts: list[str] = []
+        self._surroundings: Surroundings | None = None
+        self._causes: tuple[Cause, ...] = ()
         self._say = say
         self._on_first_step = on_first_step
         self._setup_s = 0.0
@@ -115,6 +118,8 @@ class Recorder:
         if held is not None:
             self.creep = CreepWatch(*held)
             self.core.look_step = WARMUP_STEPS
+        torch = sys.modules.get("torch")
+        self._surroundings = Surroundings(None if torch is None else torch.get_num_threads())
 
     def boundary(self, core: Core, now_ns: int) -> None:
         """Whatever is due. A failure of ours ends the watching, never the training."""
@@ -278,12 +283,26 @@ class Recorder:
             why = trials_from_counts.fault_of(error).detail
             self._doubt(f"the memory could not be read at the end: {why}")
         self.readings.stop()
+        self._causes = self._taken_by()
         self._saver.wait()  # it reads what is packed now
         self._read_traces()
         record = self.record(state, reason, faults=faults, tail_size=tail_size)
         self._saver.write(self._news(record))
         self._tell_of_problems()
         return record
+
+    def _taken_by(self) -> tuple[Cause, ...]:
+        """What took time from the loop since its first step."""
+        if self._surroundings is None:
+            return ()
+        # Other ranks are no strangers: what started this one started them.
+        own = (os.getppid(),) if self.facts.world_size > 1 else ()
+        return tuple(
+            cause
+            for cause in self._surroundings.causes(own)
+            # A core that has waited for its device meanwhile is slow for that.
+            if cause.kind != "frequency"
+        )
 
     def left(self) -> RunRecord:
         """What is known, written, where `finish` failed: else the record says that it runs."""
@@ -363,6 +382,7 @@ class Recorder:
                 tail_error=faults[0].detail if faults else "",
                 tail_size=tail_size,
                 tokens=self.facts.tokens,
+                causes=self._causes,
             ),
             faults=faults,
             doubts=(*self.doubts, *trials_from_counts.as_stated(core, self.options.batch_size)),

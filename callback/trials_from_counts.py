@@ -7,6 +7,7 @@ from typing import Any
 
 from ..advisor.explain.callback_advice import SLOW_WINDOW
 from ..records import (
+    Cause,
     Counters,
     Discovery,
     Distribution,
@@ -82,6 +83,7 @@ def trials_of(
     tail_error: str = "",
     tail_size: int | None = None,
     tokens: TokenCount | None = None,
+    causes: tuple[Cause, ...] = (),
 ) -> tuple[Trial, ...]:
     """The trials: one for each size that ran, and the one that ran out of memory.
 
@@ -95,6 +97,7 @@ def trials_of(
         tail_error: how the last short batch failed; empty if it did not.
         tokens: of the batches, by size.
         tail_size: the usual size of the epoch at whose end it failed.
+        causes: what took time from the loop as a whole.
     """
     kinds = regular_kinds(core)
     usual = core.usual_size
@@ -134,6 +137,7 @@ def trials_of(
             else tokens.of_size(size, kind.micro_batches, trial.samples_per_s),
             "size_proof": "asked" if core.num_stated else trial.size_proof,
             "doubts": tuple(doubts),
+            "causes": causes,
             "unavailable": unavailable,
         }
         trials.append(_with(trial, fields))

@@ -29,6 +29,7 @@ from ..measured.measurements import Measurements
 from ..measured.sizes import MIN_STEPS_AN_EPOCH, bound_by_steps
 from ..measured.training import LINEAR_RULE, SQUARE_ROOT_RULE
 from ..tails import tails
+from . import disturbances
 from .headline import headline
 
 SLOW_WINDOW = "a step of the profiled window took "
@@ -54,6 +55,7 @@ def with_observed(measurements: Measurements, advice: Advice) -> Advice:
         findings += _tail_findings(observed.pipeline, size)
     if advice.recommended is not None:
         findings += _estimates(measurements, advice, advice.recommended.batch_size)
+    findings += _taken_time(measurements)
     findings += [_stretches(stretch) for stretch in observed.stretches]
     if observed.noise_scale is not None:
         findings.append(_noise(measurements, observed.noise_scale))
@@ -99,15 +101,18 @@ def _verdict(measurements: Measurements, observed: Observed, verdict: Verdict) -
     device, trials = measurements.record.device, measurements.record.trials
     on_cpu = device is not None and device.kind == "cpu"
     slow = any(doubt.startswith(SLOW_WINDOW) for trial in trials for doubt in trial.doubts)
+    taken = disturbances.worst(trials)
     alone = len(measurements.sizes_that_ran) == 1
-    if not on_cpu or not (observed.world_size > 1 or slow):
+    if not on_cpu or not (observed.world_size > 1 or slow or taken):
         return verdict
-    if slow and alone and verdict.limit == "saturated":
+    if (slow or taken) and alone and verdict.limit == "saturated":
+        why = "the profiled window was much slower than the steps around it"
+        if taken:
+            why = "operators that wait for a core look as long as those that compute"
         return msgspec.structs.replace(
             verdict,
             limit="cannot tell",
-            message="the profiled window was much slower than the steps around it, and one size "
-            "alone does not show what a larger one would do",
+            message=f"{why}, and one size alone does not show what a larger one would do",
             remedy="profile again on a quieter machine, or more steps (profile_steps).",
             larger_batch="unknown",
             gain_at_most=None,
@@ -253,6 +258,27 @@ def _tail_findings(pipeline: Pipeline, size: int | None) -> list[Finding]:
             code=tuple(finding.fixes[0].snippet.splitlines()) if finding.fixes else (),
         )
         for finding in tail_cases(pipeline)
+    ]
+
+
+def _taken_time(measurements: Measurements) -> list[Finding]:
+    """What took time from the training as a whole: no single step was judged."""
+    causes = disturbances.worst(measurements.record.trials)
+    if not causes:
+        return []
+    return [
+        Finding(
+            rule="callback.others",
+            severity="warning",
+            message=f"while it trained, {'; '.join(cause.message for cause in causes)}: "
+            "the step times are with that",
+            evidence=tuple(
+                Evidence(metric=f"cores taken ({cause.kind})", value=round(cause.cores, 2))
+                for cause in causes
+                if cause.cores is not None
+            ),
+            remedy=disturbances.remedy_against(causes),
+        )
     ]
 
 

@@ -44,14 +44,20 @@ def said(measurements: Measurements) -> str:
 
 def remedy(measurements: Measurements) -> str:
     """What to do about it."""
-    remedies = [cause.remedy for cause in worst(_disturbed(measurements)) if cause.remedy]
+    remedies = remedy_against(worst(_disturbed(measurements)))
     if remedies:
-        later = sum(ANOTHER_HOUR in text for text in remedies) > 1  # said once
-        texts = (text.removesuffix(f", or {ANOTHER_HOUR}") if later else text for text in remedies)
-        return " ".join(dict.fromkeys(map(_sentence, texts)))
+        return remedies
     if any(trial.contended for trial in measurements.timed):  # more of such steps say no more
         return "Run again when the machine is free."
     return "Run again with a larger --budget."
+
+
+def remedy_against(causes: Iterable[Cause]) -> str:
+    """What to do about causes, in sentences; empty where nobody knows."""
+    remedies = [cause.remedy for cause in causes if cause.remedy]
+    later = sum(ANOTHER_HOUR in text for text in remedies) > 1  # said once
+    texts = (text.removesuffix(f", or {ANOTHER_HOUR}") if later else text for text in remedies)
+    return " ".join(dict.fromkeys(map(_sentence, texts)))
 
 
 def variables_of(measurements: Measurements) -> str:

@@ -11,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 import weakref
 from dataclasses import fields
 from pathlib import Path
@@ -58,6 +59,23 @@ class TestRecord:
         assert observed.framework == "plain"
         assert observed.num_tokens is None
         assert "num_tokens" in observed.unavailable
+
+    def test_what_used_the_cores_meanwhile(self, tmp_path):
+        """As many busy processes as cores, twice: the loop is not blamed for what they took."""
+        num = 2 * len(os.sched_getaffinity(0))
+        with contextlib.ExitStack() as stack:
+            for _ in range(num):
+                busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+                stack.callback(busy.wait)
+                stack.callback(busy.kill)
+            _, _, prof = loops.watched(
+                tmp_path / "log", profile=False, each=lambda _: time.sleep(0.01)
+            )
+        causes = {cause.kind: cause for cause in prof.record.trials[0].causes}
+        assert causes["processes"].cores > 0.5
+        told = [one for one in prof.advice.findings if one.rule == "callback.others"]
+        assert "other programs used" in told[0].message
+        assert "frequency" not in causes
 
     def test_what_it_found_out(self, run):
         record = run[2].record

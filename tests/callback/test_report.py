@@ -7,6 +7,7 @@ from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.explain.callback_advice import SLOW_WINDOW, headroom
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.records import (
+    Cause,
     Goal,
     Memory,
     NoiseScale,
@@ -199,6 +200,25 @@ class TestAdvice:
         slow = advise(record(trial(0, 32, profile=profile, doubts=(doubt,)), device=cpu))
         assert slow.verdict.limit == "cannot tell"
         assert slow.verdict.larger_batch == "unknown"
+
+    @pytest.mark.parametrize("operators", [99.0, 5.0])
+    def test_cores_that_others_used_decide_nothing_on_a_cpu(self, operators):
+        """An operator that waits for its core looks like one that computes, and Python does too."""
+        times = (OperatorTime(name="aten::mm", num_calls=3, self_s=0.3),)
+        profile = Profile(num_steps=3, operators_pct=operators, input_wait_pct=0.5, operators=times)
+        cpu = replace(CPU, capacity_bytes=16 * GIB)
+        cause = Cause(
+            kind="processes",
+            message="other programs used 1.9 of 2 cores (rustc 1.9)",
+            cores=1.9,
+            remedy="stop rustc, or run it at another hour",
+        )
+        advice = advise(record(trial(0, 32, profile=profile, causes=(cause,)), device=cpu))
+        assert advice.verdict.limit == "cannot tell"
+        assert advice.verdict.larger_batch == "unknown"
+        finding = rule(advice, "callback.others")
+        assert "while it trained, other programs used 1.9 of 2 cores" in finding.message
+        assert finding.remedy == "Stop rustc, or run it at another hour."
 
     def test_two_sizes_are_compared(self):
         advice = advise(record(trial(0, 32), trial(1, 64, step_s=0.11)))
