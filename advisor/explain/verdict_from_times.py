@@ -40,9 +40,7 @@ def by_times(
     if rule is None and _flat(scaling):
         if wait is not None and wait >= LOSS_SHARE:
             return _input(wait, workers, LOSS_SHARE)
-        rule = _Rule(
-            "saturated", "the device is saturated: a larger batch takes proportionally longer"
-        )
+        rule = _Rule("saturated", "a larger batch takes proportionally longer")
     rule = rule or _rising(scaling) or _computing(profile, scaling) or _open(scaling)
     limit, message, remedy = rule
     return Verdict(

@@ -96,7 +96,7 @@ def cpu():
         "(or on the command line: --batch-size 128)",
         verdict=Verdict(
             limit="saturated",
-            message="the device is saturated: a larger batch takes proportionally longer",
+            message="a larger batch takes proportionally longer",
             evidence=(Evidence(metric="marginal gain", value=0.041, threshold=0.1),),
             remedy="a faster step needs less work per sample: lower precision, torch.compile, "
             "a smaller model; not a larger batch.",
