@@ -28,8 +28,8 @@ class BatchAdvisorError(Exception):
     """An error with a remedy.
 
     Args:
-        what: what happened and why, one line; what it quotes last may bring a full stop or
-            a colon.
+        what: what happened and why, one line; what it quotes last may bring a full stop,
+            another mark that ends a sentence, or a colon.
         remedy: what to do about it, one line.
 
     Attributes:
@@ -40,7 +40,7 @@ class BatchAdvisorError(Exception):
     files: Sequence[FileTouched] = ()
 
     def __init__(self, what: str, remedy: str = "") -> None:
-        what = re.sub(r"(?<!\.)\.\.$|:\.$", ".", what)
+        what = re.sub(r"(?<!\.)\.\.$|:\.$", ".", re.sub(r"([!?])\.$", r"\1", what))
         super().__init__(what)
         self.what = what
         self.remedy = remedy
