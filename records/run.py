@@ -77,6 +77,7 @@ class RunRecord(Record, frozen=True, kw_only=True):
             steered, by `run`.
         distribution: the ranks, where the script was started as a job of several.
         loss: how the loss reduces a batch, in records of versions that measured it.
+        doubts: about the run as a whole: of a callback's loop, or of what a size of a script means.
         explained: where the memory goes; `None` where nobody looked.
         edit: what the recommended change did to the script; `None` where nobody tried it.
         prior: the memory of steps on fake tensors; `None` where memory is not what is searched for.

@@ -233,6 +233,8 @@ class Run:
             else:
                 self.workers.start()
         except SizeInScriptError as known:
+            if known.doubt:
+                self.writer.change(doubts=(*self.writer.record.doubts, known.doubt))
             self._start_through(known.place, known.said)
 
     def _start_through(self, place: SizePlace, said: str, *, until_s: float | None = None) -> None:

@@ -222,19 +222,21 @@ def _broken(measurements: Measurements) -> list[Finding]:
 
 def _doubts(measurements: Measurements) -> list[Finding]:
     record = measurements.record
-    texts = [*record.doubts, *(text for trial in record.trials for text in trial.doubts)]
+    of_trials = [text for trial in record.trials for text in trial.doubts]
+    texts = [*record.doubts, *of_trials]
     kinds: dict[str, list[str]] = {}
     for text in texts:  # the same doubt of many trials is said once, at its worst
         kinds.setdefault(_NUMBERS.split(text)[0], []).append(text)
-    # Those of a callback are of its loop, its clock or its files: nobody else's work is at fault.
-    remedy = "" if record.observed is not None else "run again when the machine is free."
+    # Those of a callback are of its loop, its clock or its files, those of a run as a whole of its
+    # script: nobody else's work is at fault.
+    at_fault = () if record.observed is not None else of_trials
     return [
         Finding(
             rule="doubt",
             severity="warning",
             message=max(same, key=_numbers)
             + (f" (the worst of {len(same)} trials)" if len(same) > 1 else ""),
-            remedy=remedy,
+            remedy="run again when the machine is free." if same[0] in at_fault else "",
         )
         for same in kinds.values()
     ]

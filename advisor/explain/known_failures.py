@@ -85,6 +85,8 @@ _NO_GPU = (
     "no cuda-capable device is detected",
     "torch.cuda.is_available() is false",
     "no hip gpus are available",
+    # aten/src/ATen/DeviceAccelerator.cpp
+    "cannot access accelerator device when none is available",
     # lightning/pytorch/trainer/connectors/accelerator_connector.py
     "no supported gpu backend found",
     "cudaaccelerator can not run on your system",

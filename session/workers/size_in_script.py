@@ -17,6 +17,7 @@ class SizeInScriptError(RunError):
     Attributes:
         place: that sets the size.
         said: what is told to the user.
+        doubt: what a size of this script means; empty where it is what a step takes.
     """
 
     def __init__(
@@ -25,9 +26,10 @@ class SizeInScriptError(RunError):
         remedy: str,
         place: SizePlace,
         why: str = "no DataLoader can be asked for sizes",
+        doubt: str = "",
     ) -> None:
         super().__init__(what, remedy)
-        self.place = place
+        self.place, self.doubt = place, doubt
         self.said = f"{why}: {place.text} sets the size, and the script is started once for each"
 
 
@@ -64,7 +66,7 @@ def not_by_a_loader(message: CannotSteer, options: RunOptions) -> BatchAdvisorEr
     if isinstance(place, SizePlace):
         if options.loader is not None or options.traits.process_per_size:
             return RunError(what, remedy)
-        return SizeInScriptError(what, remedy, place)
+        return SizeInScriptError(what, remedy, place, doubt=_of_all(message.whole))
     if place.computed:
         change = "Change these by hand, and measure what comes of it with the callback."
         return RunError(computed_text(options.script, place), change)
@@ -74,3 +76,14 @@ def not_by_a_loader(message: CannotSteer, options: RunOptions) -> BatchAdvisorEr
         start = command(script.name, script.arguments, module=script.module)
         remedy = f"{message.unwritten}. Write that number into the call, and run again: {start}"
     return RunError(what, remedy)
+
+
+def _of_all(whole: str) -> str:
+    """The doubt about a script whose every step trains on the same samples, as `whole` says."""
+    same, _, all_of_them = whole.partition(", so that one batch is ")
+    if not all_of_them:
+        return ""
+    return (
+        f"{same}: a larger size is more data in each of them, and no fewer steps for the same data "
+        "(as a benchmark may mean it)"
+    )

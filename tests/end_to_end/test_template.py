@@ -84,6 +84,30 @@ def test_an_evaluation_after_the_first_step_is_no_part_of_a_step(tmp_path):
     assert 0 < done.record.discovery.native_step_s < 2
 
 
+SAME_SAMPLES = """\
+import torch
+batch_size = 6
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+rows = torch.randn(batch_size, 64)
+for _ in range(4000):
+    loss = model(rows).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_steps_that_all_train_on_the_same_samples(tmp_path):
+    """A constant sets how many there are: what a larger one means is said."""
+    (tmp_path / "train.py").write_text(SAME_SAMPLES)
+    done = run_well("run", *OPTIONS, "--sizes", "6,12", "train.py", folder=tmp_path)
+    assert sizes_that_arrived(done) == [6, 12]
+    (doubt,) = [one for one in done.advice.findings if one.rule == "doubt"]
+    assert doubt.message.startswith("every step trains on the same 6 samples: a larger size is")
+    assert doubt.remedy == ""
+
+
 class TestWithoutAFlag:
     """The place of the size is known: the run goes there by itself."""
 

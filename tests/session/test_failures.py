@@ -205,6 +205,11 @@ def test_a_size_that_a_library_has_by_default_is_to_be_written():
         ("FileNotFoundError", "[Errno 2] No such file or directory: '/x'", "another path. Its out"),
         ("AssertionError", "Torch not compiled with CUDA enabled", "torch sees none here"),
         ("MisconfigurationException", "No supported gpu backend found!", "torch sees none here"),
+        (
+            "RuntimeError",
+            "Cannot access accelerator device when none is available.",
+            "torch sees none here",
+        ),
         ("OSError", "We couldn't connect to 'https://huggingface.co' to load", "needs the network"),
         ("URLError", "<urlopen error [Errno -3] Temporary failure in name", "needs the network"),
         ("FileExistsError", "[Errno 17] File exists: 'logs/a'", "Move logs/a away"),
