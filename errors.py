@@ -40,7 +40,7 @@ class BatchAdvisorError(Exception):
     files: Sequence[FileTouched] = ()
 
     def __init__(self, what: str, remedy: str = "") -> None:
-        what = re.sub(r"(?<!\.)\.\.$|:\.$", ".", re.sub(r"([!?])\.$", r"\1", what))
+        what = re.sub(r"(?<!\.)\.\s*\.$|:\.$", ".", re.sub(r"([!?])\.$", r"\1", what))
         super().__init__(what)
         self.what = what
         self.remedy = remedy

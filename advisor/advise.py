@@ -105,7 +105,10 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         sureness=_sureness(measurements, decision),
         recommended=recommended,
         fastest=_optional(measurements, fastest(measurements) if several else None),
-        fastest_is_open=several and fastest_is_open(measurements, decision),
+        fastest_is_open=several
+        and fastest_is_open(
+            measurements, decision, None if recommended is None else recommended.samples_per_s
+        ),
         largest=_optional(measurements, _largest(measurements)),
         native=native,
         standing=decision.standing,

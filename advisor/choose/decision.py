@@ -251,16 +251,38 @@ def open_rival(measurements: Measurements, size: int) -> Rival | None:
     return max(rivals, key=lambda rival: rival.ratio.high, default=None)
 
 
-def fastest_is_open(measurements: Measurements, decision: Decision) -> bool:
+def rival_reads_faster(
+    measurements: Measurements, decision: Decision, shown: Spread | None
+) -> bool:
+    """Whether the fastest of the search, measured again, reads slower than one that was not.
+
+    Args:
+        shown: samples per second of the recommended size, as they are shown.
+    """
+    if decision.because.rule != "highest of the search" or decision.against is None:
+        return False
+    timed = measurements.best_timed.get(decision.against.size)
+    rival = None if timed is None else timed.samples_per_s
+    return shown is not None and rival is not None and rival.median > shown.median
+
+
+def fastest_is_open(
+    measurements: Measurements, decision: Decision, shown: Spread | None = None
+) -> bool:
     """Whether no size can be called the fastest, though the search has one that reads so.
 
     The recommended size or its rival met it again and was faster: the search says one thing, and
     all together another. Or the noise does not even tell it from the script's own.
+
+    Args:
+        shown: see `rival_reads_faster`.
     """
     best, size = fastest(measurements), decision.size
     if size is None or best is None:
         return False
-    if decision.because.rule == "surely faster":
+    if decision.because.rule == "surely faster" or rival_reads_faster(
+        measurements, decision, shown
+    ):
         return True
     return any(
         _met_again(measurements, other, best)

@@ -238,6 +238,7 @@ def test_an_exception_that_ends_in_a_full_stop_or_a_colon_of_its_own():
     whole = said(raised("RuntimeError", "Error downloading a.gz:\nTried here, got:\nnothing"))
     assert "raised RuntimeError: Error downloading a.gz. The script needs the network" in whole
     assert "raised TypeError: give up... If the" in said(raised("TypeError", "give up.."))
+    assert "raised TypeError: no data. If the" in said(raised("TypeError", "no data. "))
     assert "raised TypeError: no data! If the" in said(raised("TypeError", "no data!"))
 
 
