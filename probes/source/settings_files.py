@@ -1,4 +1,4 @@
-"""Numbers in the settings files that the script opened: YAML, JSON and TOML, by line. Pure.
+"""Numbers in the settings files that the script opened: YAML, JSON, TOML and INI, by line. Pure.
 
 Only what is written as a number counts, and `${a.b}` that stands for one of the same file.
 """
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from ...records import SourceLine
 from .script_text import LONGEST_TEXT
 
-SETTINGS_SUFFIXES = (".yaml", ".yml", ".json", ".jsonc", ".toml")
+SETTINGS_SUFFIXES = (".yaml", ".yml", ".json", ".jsonc", ".toml", ".ini", ".cfg")
 LARGEST_SETTINGS_BYTES = 1 << 18
 """Larger files hold data or a tokenizer, no settings."""
 MOST_LEVELS = 12
 _REFERENCE = re.compile(r"\$\{\.*([\w.]+)\}")
-_SECTION = re.compile(r"\s*\[\[?\s*([\w.\-\"']+)\s*\]\]?\s*(#.*)?")
-_NUMBERED = re.compile(r"(?P<key>[\w.\-\"']+)(?P<equals>\s*=\s*)(?P<number>[0-9_]+)\b(?!\.)")
+_SECTION = re.compile(r"\s*\[\[?\s*([\w.\-\"']+)\s*\]\]?\s*([#;].*)?")
+_NUMBERED = re.compile(r"(?P<key>[\w.\-\"']+)(?P<equals>\s*[=:]\s*)(?P<number>[0-9_]+)\b(?!\.)")
 
 
 class Entry(NamedTuple):
@@ -61,8 +61,8 @@ def numbers_of(file: Path, shown: str) -> list[Entry]:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError):
         return []
-    if file.suffix.lower() == ".toml":
-        return list(_of_toml(text, shown))
+    if file.suffix.lower() in (".toml", ".ini", ".cfg"):
+        return list(_by_line(text, shown))
     return list(_of_yaml(text, shown))
 
 
@@ -129,15 +129,15 @@ def _entry(
     return _made(shown, row + 1, path, number, (ahead + anchor, value.value))
 
 
-def _of_toml(text: str, shown: str) -> Iterator[Entry]:
-    """By line: `[table]`, `key = 16`, `a.key = 16` and `a = { key = 16 }`."""
+def _by_line(text: str, shown: str) -> Iterator[Entry]:
+    """TOML and INI: `[table]`, `key = 16`, `key: 16`, `a.key = 16` and `a = { key = 16 }`."""
     section: tuple[str, ...] = ()
     for row, line in enumerate(text.splitlines(), 1):
         header = _SECTION.fullmatch(line)
         if header is not None:
             section = _keys(header[1])
             continue
-        outer, opened, inner = line.split("#")[0].partition("{")
+        outer, opened, inner = re.split("[#;]", line)[0].partition("{")
         around = _keys(outer.partition("=")[0].strip()) if opened else ()
         for match in _NUMBERED.finditer(inner if opened else outer):
             path = (*section, *around, *_keys(match["key"]))

@@ -55,6 +55,8 @@ class TestSettingsFile:
             ("a_toml", "[train]\nlr = 1\nbatch_size = 16 # each\n", 3, "batch_size = 16"),
             ("a_toml", "train.batch_size = 16\n", 1, "train.batch_size = 16"),
             ("a_toml", "train = { lr = 1, batch_size = 16 }\n", 1, "batch_size = 16"),
+            ("a_ini", "[train]\nlr = 1\nbatch_size: 16 ; each\n", 3, "batch_size: 16"),
+            ("a_cfg", "[net]\n; Training\n#batch=8\nbatch_size=16\n", 4, "batch_size=16"),
             ("a_yaml", "bs: &n 16\ntrain:\n  batch_size: *n\n", 1, "batch_size: &n 16"),
             ("a_yaml", "bs: 16\ntrain: {batch_size: '${bs}'}\n", 1, "batch_size: 16"),
             ("a_yaml", "base: &b {batch_size: 16}\ntrain:\n  <<: *b\n", 1, "batch_size: 16"),
