@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import median_high
 
 import msgspec
 
@@ -107,7 +108,7 @@ def script_of(discovery: Discovery | None, trials: Sequence[Trial] = ()) -> Scri
         steps_per_batch=discovery.steps_per_batch,
         pool=discovery.pool,
         native_step_s=discovery.native_step_s,
-        setup_s=min([discovery.setup_s, *_starts_s(trials)]),
+        setup_s=median_high(_starts_s(trials) or [discovery.setup_s]),
         process_per_size=discovery.traits.process_per_size,
         takes_turns=discovery.traits.takes_turns,
         num_workers=discovery.primary.num_workers,
@@ -119,7 +120,8 @@ def script_of(discovery: Discovery | None, trials: Sequence[Trial] = ()) -> Scri
 def _starts_s(trials: Sequence[Trial]) -> list[float]:
     """Seconds between the last trial of a process and the first of the next, without that trial.
 
-    The first process of all reads from the disk what later ones find in memory.
+    The first process of all reads from the disk what later ones find in memory; these start beside
+    processes that end, or wait.
     """
     return [
         next_.ended_s - next_.elapsed_s - last.ended_s

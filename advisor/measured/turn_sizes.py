@@ -17,6 +17,8 @@ ONLY_COMPARISON_SHARE = 0.5
 """Those that alone can tell may cost this share together: windows that only ever ran beside others
 do not. By its steps a GAN with two data workers needs 25 s of 60 for four rounds beside one busy
 process (bench/results/regret_amd-epyc-2-cores_2026-11-27.json)."""
+WAITING_SHARE = 1 / 8
+"""A process that waits while another size is timed may fill this share of the memory."""
 MIN_ROUNDS = 4
 TURN_WARMUP_STEPS = 1
 """The first step after another size finds memory of another shape."""
@@ -62,16 +64,36 @@ def may_live_at_once(measurements: Measurements, sizes: Collection[int]) -> bool
 
     The device must hold them together. Of a GPU nobody knows what it holds of a process that waits.
     """
-    record, script, memory = measurements.record, measurements.script, measurements.trusted_memory
-    device, target, ranks = record.device, measurements.target_bytes, record.distribution
-    if device is None or device.kind != "cpu" or target is None or len(sizes) < 2:
-        return False
-    alone = ranks is None or ranks.world_size == 1
-    if not (alone and script.process_per_size) or measurements.too_short_for_turns:
+    memory, target = measurements.trusted_memory, measurements.target_bytes
+    if target is None or len(sizes) < 2 or not _processes_may_wait(measurements):
         return False
     if not all(size in memory and size in measurements.best_timed for size in sizes):
         return False
     return sum(memory[size].peak_bytes for size in sizes) <= target
+
+
+def waiting(measurements: Measurements) -> tuple[int, ...]:
+    """The script's own size, where its process may wait while larger ones are timed: each of them
+    then takes turns with it.
+    """
+    goal = measurements.goal
+    if goal.kind not in ("knee", "throughput") or goal.sizes:
+        return ()
+    own, target = measurements.own_size, measurements.target_bytes
+    memory = None if own is None else measurements.trusted_memory.get(own)
+    if own not in measurements.best_timed or memory is None or target is None:
+        return ()
+    fits = memory.peak_bytes <= WAITING_SHARE * target
+    return (own,) if own is not None and fits and _processes_may_wait(measurements) else ()
+
+
+def _processes_may_wait(measurements: Measurements) -> bool:
+    """Whether each size has a process, of which one may go on while others wait."""
+    record, script = measurements.record, measurements.script
+    device, ranks = record.device, record.distribution
+    alone = ranks is None or ranks.world_size == 1
+    on_cpu = device is not None and device.kind == "cpu"
+    return on_cpu and alone and script.process_per_size and not measurements.too_short_for_turns
 
 
 def have_met(measurements: Measurements, sizes: Collection[int]) -> bool:

@@ -1,4 +1,7 @@
-"""The confirmation where each size has a process of its own: they live at once, and take turns.
+"""Comparisons where each size has a process of its own: they live at once, and take turns.
+
+In the search each size takes turns with the script's own as soon as it was timed by itself; those
+of the confirmation have fresh processes.
 
 A process that waits for its turn costs memory and no time. What the machine does meanwhile meets
 all sizes of a round; processes that run one after the other meet it at different times, and on a
@@ -11,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ...records import TrialRequest
+from ...records import Purpose, TrialRequest
 from ..choose.decision import open_rival
 from ..choose.finalists import readings_of
 from ..measured.measurements import Measurements
@@ -22,10 +25,11 @@ from ..measured.turn_sizes import (
     have_met,
     may_live_at_once,
     timed_beside_others,
+    waiting,
 )
 from .cost import Budget, turns_s, within
 from .requests import timed_request
-from .turns_plan import asking, turns_of
+from .turns_plan import ROUNDS, asking, turns_of
 
 TURN_AT_ONCE_S = 0.3
 """Seconds of a turn: after another process the caches are filled again first."""
@@ -62,6 +66,19 @@ def next_at_once(
             return request
     ready = tuple(size for size in together if size not in alone)
     return _first_fitting(measurements, budget, (ready, ready[:2]))
+
+
+def next_in_search(measurements: Measurements) -> TrialRequest | None:
+    """The size that was timed last, in turn with the script's own, whose process waits."""
+    owns, trials = waiting(measurements), measurements.record.trials
+    if not (owns and trials):
+        return None
+    last = trials[-1]
+    sizes = (*owns, last.batch_size)
+    alive = last.kind == "timed" and last.purpose == "search" and last.batch_size not in owns
+    if not (alive and last.ran and may_live_at_once(measurements, sizes)):
+        return None
+    return _in_turn(measurements, sizes, "search", ROUNDS)[0]
 
 
 def has_met(measurements: Measurements, size: int) -> bool:
@@ -112,7 +129,12 @@ def _first_fitting(
     return None
 
 
-def _in_turn(measurements: Measurements, sizes: Iterable[int]) -> tuple[TrialRequest, float]:
+def _in_turn(
+    measurements: Measurements,
+    sizes: Iterable[int],
+    purpose: Purpose = "confirm",
+    rounds: int = ROUNDS_AT_ONCE,
+) -> tuple[TrialRequest, float]:
     """The request, and the seconds that it takes by the fastest window of each size: one that
     others held up says little of a turn, which ends sooner beside them."""
     steps: dict[int, float] = {}
@@ -121,8 +143,9 @@ def _in_turn(measurements: Measurements, sizes: Iterable[int]) -> tuple[TrialReq
         steps[size] = min(trial.step_s.median for trial in windows if trial.step_s is not None)
     share = ONLY_COMPARISON_SHARE if timed_beside_others(measurements) else COMPARISON_SHARE
     most_s = share * measurements.goal.budget_s
-    plan = turns_of(measurements, steps, TURN_AT_ONCE_S, ROUNDS_AT_ONCE, most_s)
-    request = asking(plan, "finalists in turn, each in its process", "confirm")
+    plan = turns_of(measurements, steps, TURN_AT_ONCE_S, rounds, most_s)
+    what = "finalists" if purpose == "confirm" else ", ".join(map(str, sorted(steps)))
+    request = asking(plan, f"{what} in turn, each in its process", purpose)
     return request, turns_s(plan, steps.__getitem__)
 
 

@@ -29,6 +29,7 @@ from ..measured.training import FAR
 from ..measured.trials import throughput
 from ..measured.turn_sizes import field, only_beside_others
 from ..measured.usual_steps import foreseen
+from .at_once import next_in_search
 from .clean_search import next_to_knee
 from .cost import Budget, has_long_steps
 from .requests import timed_request
@@ -45,6 +46,8 @@ KNEE_GROWTH, LEAST_KNEE_GROWTH = 4.0, 1.5
 SMALLER_FACTOR = 8
 LEAST_OWN = 4
 """An own size from which on one so many times smaller is timed, for the fixed cost of a step."""
+SMALL_START = 0.05
+"""The process of that small size, where it needs one, may take this share of the budget to start."""
 MOSTLY = 0.5
 """An own size that fills more of the memory is not followed by a small one: what a process kept of
 the larger may be refused to the smaller, and that would say nothing of either."""
@@ -84,6 +87,7 @@ def next_size(measurements: Measurements, budget: Budget) -> TrialRequest | str:
     return (
         (_again(measurements) if len(measurements.searched) > 1 else None)  # a second size first
         or next_comparison(measurements)
+        or next_in_search(measurements)
         or _until_it_tells(measurements)
         or next_smaller(measurements)  # these cost the least
         or _first_larger(measurements, budget)
@@ -177,6 +181,9 @@ def _first_smaller(measurements: Measurements, budget: Budget) -> TrialRequest |
     if min(tried, default=own) < own or small >= own or measurements.ruled_out(small):
         return None
     target, memory = measurements.target_bytes, measurements.trusted_memory.get(own)
+    script = measurements.script
+    if script.process_per_size and script.setup_s > SMALL_START * goal.budget_s:
+        return None
     filled = memory is not None and target is not None and memory.peak_bytes > MOSTLY * target
     if filled or has_long_steps(budget.step_s(own), goal.budget_s):
         return None

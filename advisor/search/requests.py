@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...records import CHOSEN_STEPS, TrialRequest
 from ..measured.measurements import Measurements
-from ..measured.turn_sizes import only_beside_others
+from ..measured.turn_sizes import only_beside_others, waiting
 from .cost import SHORTEST_PLAN, budget_of, has_time_for_a_profile, step_plan
 
 
@@ -29,6 +29,7 @@ def timed_request(measurements: Measurements, size: int, reason: str) -> TrialRe
         min_warmup_steps=num_warmup,
         min_timed_steps=plan.num_timed,
         reason=reason,
+        beside=tuple(own for own in waiting(measurements) if own != size),
     )
 
 

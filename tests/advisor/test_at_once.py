@@ -151,3 +151,67 @@ def test_beside_others_turns_come_before_windows():
     met = turns([(0.02, 0.064, 0.126)] * 6)
     record = msgspec.structs.replace(record, trials=numbered(*record.trials, met))
     assert isinstance(next_trial(record), Done) or next_trial(record).purpose == "tail"
+
+
+def searching(*trials, setup_s=4.0, search_s=20.0, **changes):
+    """A search that goes on, in one process for each size."""
+    given = {
+        "discovery": discovery_of(native=8, door="template", setup_s=setup_s, num_samples=10**6),
+        "device": msgspec.structs.replace(CPU, capacity_bytes=20 * GIB),
+        "goal": Goal(budget_s=120),
+        "search_s": search_s,
+    }
+    return record_of(numbered(*trials), **{**given, **changes})
+
+
+def in_search(rows, sizes, workers=(0, 1)):
+    trial = turns(rows, sizes=sizes, workers=workers)
+    return msgspec.structs.replace(trial, purpose="search")
+
+
+class TestInTheSearch:
+    def test_each_size_meets_the_own_one_whose_process_waits(self):
+        own, larger = trial_of(8, 0.08, peak=GIB), trial_of(32, 0.3, peak=GIB, worker=1)
+        first = next_trial(searching(own))
+        assert (first.batch_size, first.kind, first.beside) == (32, "timed", (8,))
+        met = next_trial(searching(own, larger))
+        assert (met.kind, met.purpose, met.turns.sizes) == ("turns", "search", (8, 32))
+        # By themselves x1.07, in turn x1.6: it pays to go on.
+        rows = [(0.08, 0.2)] * 6
+        grown = next_trial(searching(own, larger, in_search(rows, (8, 32)), setup_s=10.0))
+        assert (grown.batch_size, grown.kind, grown.beside) == (128, "timed", (8,))
+
+    def test_what_only_seems_to_pay_is_not_followed(self):
+        """The machine was faster while the larger size ran."""
+        own, larger = trial_of(8, 0.08, peak=GIB), trial_of(32, 0.2, peak=GIB, worker=1)
+        rows = [(0.08, 0.31)] * 6
+        request = next_trial(searching(own, larger, in_search(rows, (8, 32)), setup_s=10.0))
+        assert isinstance(request, Done) or request.batch_size <= 32
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"device": msgspec.structs.replace(CPU, kind="cuda", capacity_bytes=20 * GIB)},
+            {"device": msgspec.structs.replace(CPU, capacity_bytes=4 * GIB)},
+            {"goal": Goal(kind="memory", budget_s=120)},
+            {"discovery": discovery_of(native=8)},
+            {"distribution": Distribution(world_size=2, launcher="torchrun")},
+        ],
+        ids=["on a GPU", "too large to wait", "for memory", "one process for all", "ranks"],
+    )
+    def test_where_none_waits(self, changes):
+        own = trial_of(8, 0.08, peak=GIB)
+        assert getattr(next_trial(searching(own, **changes)), "beside", ()) == ()
+
+    def test_starts_are_as_long_as_they_were(self):
+        """The first took 7 s, those beside a process that waits take 11: what is left is kept for
+        three of these and their turns."""
+        trials = (
+            trial_of(8, 0.08, peak=GIB, elapsed_s=3.0, ended_s=18.0),
+            trial_of(32, 0.29, peak=GIB, worker=1, elapsed_s=6.0, ended_s=35.0),
+            in_search([(0.08, 0.26)] * 6, (8, 32)),
+            trial_of(16, 0.15, peak=GIB, worker=2, elapsed_s=4.0, ended_s=62.0),
+            in_search([(0.08, 0.148)] * 6, (8, 16), (0, 2)),
+        )
+        request = next_trial(searching(*trials, setup_s=7.0, search_s=66.0))
+        assert (request.purpose, request.fresh_process) == ("confirm", True)
