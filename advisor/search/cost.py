@@ -12,7 +12,7 @@ from ...records.request import USUAL_TIMED_STEPS
 from ..measured.laws import fit_time
 from ..measured.measurements import Measurements
 from ..measured.once import once
-from ..measured.turn_sizes import MIN_ROUNDS, only_beside_others
+from ..measured.turn_sizes import MIN_ROUNDS, only_beside_others, waiting
 
 TIMED_STEPS = 14
 """Steps of a timed trial, warm-up included, as a rule."""
@@ -28,6 +28,9 @@ TRIAL_SHARE = 1 / 8
 """A trial takes no more than this share of the budget where fewer steps allow it."""
 RESERVE_SHARE = 0.4
 """No more of the budget is kept back: a second size is worth more than a confirmation of one."""
+STILL_PAYS = 1.15
+"""The largest size that was timed is so many times as fast as all others, or faster: a still larger
+one is worth more than a confirmation."""
 PROFILE_SHARE = 1 / 4
 """The trial that has the run's only trace may take so much."""
 RESERVE_TRIALS = 4
@@ -113,6 +116,8 @@ class Budget:
         }
         self._law = fit_time(self._times)
         self._beside_others = only_beside_others(measurements)
+        # Each size has met the script's own by then, which says more than its window.
+        self._takes_turns_at_once = bool(waiting(measurements))
         self.left_s = goal.budget_s - spent_s
         self.last_s = end_s(goal.budget_s) - spent_s
         """Seconds until everything ends, the confirmation too."""
@@ -217,7 +222,15 @@ class Budget:
         own = self._script.own_size
         if not self._times or (request.batch_size == own and own not in self._times):
             return True
+        if self._takes_turns_at_once and (request.turns is not None or self._still_pays(request)):
+            return self.trial_s(request) <= self.left_s
         return self.trial_s(request) + self.reserve_s() <= self.left_s
+
+    def _still_pays(self, request: TrialRequest) -> bool:
+        """Whether a request is a step up after one that gained much."""
+        *others, last = (size / step_s for size, step_s in sorted(self._times.items()))
+        up = request.batch_size > max(self._times)
+        return up and bool(others) and last >= STILL_PAYS * max(others)
 
     def has_room_beside(self, request: TrialRequest) -> bool:
         """Whether the budget has room for a trial that times no size, and for a second timed size

@@ -188,6 +188,19 @@ class TestInTheSearch:
         request = next_trial(searching(own, larger, in_search(rows, (8, 32)), setup_s=10.0))
         assert isinstance(request, Done) or request.batch_size <= 32
 
+    @pytest.mark.parametrize(("gained", "size"), [(2.7, 128), (1.1, 32)])
+    def test_a_step_up_after_one_that_gained_much_comes_before_a_confirmation(self, gained, size):
+        """A process takes 24 s to its loop, and 40 s are left."""
+        step_s = 4 * 0.08 / gained
+        trials = (
+            trial_of(8, 0.08, peak=GIB),
+            trial_of(32, step_s, peak=GIB, worker=1),
+            in_search([(0.08, step_s)] * 6, (8, 32)),
+        )
+        request = next_trial(searching(*trials, setup_s=24.0, search_s=80.0))
+        assert request.batch_size == size
+        assert (request.purpose == "search") is (size == 128)
+
     @pytest.mark.parametrize(
         "changes",
         [
