@@ -47,7 +47,7 @@ SMALLER_FACTOR = 8
 LEAST_OWN = 4
 """An own size from which on one so many times smaller is timed, for the fixed cost of a step."""
 SMALL_START = 0.05
-"""The process of that small size, where it needs one, may take this share of the budget to start."""
+"""The process of that small size, where it needs one, may take so much of the budget to begin."""
 MOSTLY = 0.5
 """An own size that fills more of the memory is not followed by a small one: what a process kept of
 the larger may be refused to the smaller, and that would say nothing of either."""
