@@ -80,11 +80,12 @@ def waiting(measurements: Measurements) -> tuple[int, ...]:
     if goal.kind not in ("knee", "throughput") or goal.sizes:
         return ()
     own, target = measurements.own_size, measurements.target_bytes
-    memory = None if own is None else measurements.trusted_memory.get(own)
-    if own not in measurements.best_timed or memory is None or target is None:
+    if own is None or own not in measurements.best_timed or not _processes_may_wait(measurements):
         return ()
-    fits = memory.peak_bytes <= WAITING_SHARE * target
-    return (own,) if own is not None and fits and _processes_may_wait(measurements) else ()
+    memory = measurements.trusted_memory.get(own)
+    if memory is None or target is None or memory.peak_bytes > WAITING_SHARE * target:
+        return ()
+    return (own,)
 
 
 def _processes_may_wait(measurements: Measurements) -> bool:
