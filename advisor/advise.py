@@ -52,7 +52,6 @@ from .measured.scaling import steady
 from .measured.sizes import largest_allowed
 from .measured.token_pace import real_rate
 from .measured.training import training_of, with_steps_seen
-from .measured.trials import pooled
 
 
 def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
@@ -105,10 +104,7 @@ def advise(record: RunRecord, goal: Goal | None = None) -> Advice:
         sureness=_sureness(measurements, decision),
         recommended=recommended,
         fastest=_optional(measurements, fastest(measurements) if several else None),
-        fastest_is_open=several
-        and fastest_is_open(
-            measurements, decision, None if recommended is None else recommended.samples_per_s
-        ),
+        fastest_is_open=several and fastest_is_open(measurements, decision),
         largest=_optional(measurements, _largest(measurements)),
         native=native,
         standing=decision.standing,
@@ -158,29 +154,11 @@ def _largest(measurements: Measurements) -> int | None:
     return max(sizes) if len(sizes) > 1 else None
 
 
-def _trials_of(measurements: Measurements, size: int) -> Sequence[Trial]:
-    """The trials that speak for a size: those of the confirmation, else the last of the search.
-
-    A confirmation that was held up throughout does not speak against a clean window of the search:
-    what disturbs a measurement only ever slows it down.
-    """
-    confirmed = [trial for trial in measurements.confirmations if trial.batch_size == size]
-    best = measurements.best_timed.get(size)
-    clean = [trial for trial in confirmed if not trial.doubtful]
-    if confirmed and (clean or best is None or best.doubtful):
-        return clean or confirmed
-    if best is not None:
-        return [best]
-    return [trial for trial in measurements.ran if trial.batch_size == size][-1:]
-
-
 def _choice(measurements: Measurements, size: int) -> Choice:
-    trials = _trials_of(measurements, size)
+    trials = measurements.trials_of(size)
     memory = measurements.trusted_memory.get(size)
-    compared = measurements.best_timed.get(size) if measurements.took_turns(size) else None
-    speaks = trials if compared is None else [compared]
-    samples_per_s = pooled(speaks, "samples_per_s")
-    step_s = pooled(speaks, "step_s")
+    samples_per_s = measurements.shown(size, "samples_per_s")
+    step_s = measurements.shown(size, "step_s")
     every = [trial for trial in measurements.timed if trial.batch_size == size]
     flops = flop_rate(every, step_s, measurements.record.device)
     return Choice(

@@ -41,6 +41,7 @@ OfTheGoal = Literal[
     "worth a change",  # the same; `other` is smaller, and gains too little over the own size
     "within the tolerance and fastest",  # `sizes` took no turns, and read faster
     "highest of the search",  # the same; another size may be faster, for all that the noise tells
+    "highest until measured again",  # the same; that size now reads faster
     "clean beside the smallest",  # `other` is within the tolerance, and ends its epochs badly
     "clean beside the fastest",
     "large enough for BatchNorm",  # `other` is the fastest, and too small for that
@@ -251,38 +252,16 @@ def open_rival(measurements: Measurements, size: int) -> Rival | None:
     return max(rivals, key=lambda rival: rival.ratio.high, default=None)
 
 
-def rival_reads_faster(
-    measurements: Measurements, decision: Decision, shown: Spread | None
-) -> bool:
-    """Whether the fastest of the search, measured again, reads slower than one that was not.
-
-    Args:
-        shown: samples per second of the recommended size, as they are shown.
-    """
-    if decision.because.rule != "highest of the search" or decision.against is None:
-        return False
-    timed = measurements.best_timed.get(decision.against.size)
-    rival = None if timed is None else timed.samples_per_s
-    return shown is not None and rival is not None and rival.median > shown.median
-
-
-def fastest_is_open(
-    measurements: Measurements, decision: Decision, shown: Spread | None = None
-) -> bool:
+def fastest_is_open(measurements: Measurements, decision: Decision) -> bool:
     """Whether no size can be called the fastest, though the search has one that reads so.
 
     The recommended size or its rival met it again and was faster: the search says one thing, and
     all together another. Or the noise does not even tell it from the script's own.
-
-    Args:
-        shown: see `rival_reads_faster`.
     """
     best, size = fastest(measurements), decision.size
     if size is None or best is None:
         return False
-    if decision.because.rule == "surely faster" or rival_reads_faster(
-        measurements, decision, shown
-    ):
+    if decision.because.rule in ("surely faster", "highest until measured again"):
         return True
     return any(
         _met_again(measurements, other, best)
@@ -397,8 +376,11 @@ def _knee_rule(measurements: Measurements, size: int, best: int | None) -> Becau
     if little is not None and little < size:
         return Because("worth a change", little)
     if best == size:
-        is_open = open_rival(measurements, size) is not None
-        rule: Rule = "highest of the search" if is_open else "within the tolerance and fastest"
+        rule: Rule = "within the tolerance and fastest"
+        rival = open_rival(measurements, size)
+        if rival is not None:
+            slower = _reads_slower(measurements, size, rival.size)
+            rule = "highest until measured again" if slower else "highest of the search"
         return Because(rule, sizes=tuple(uncompared(measurements)))
     if avoided is not None and avoided < size:
         return Because("clean beside the smallest", avoided)
@@ -447,3 +429,9 @@ def _why_none(measurements: Measurements) -> Because:
     if is_early:
         return Because("too early")
     return Because("nothing ran", why=record.stop_reason or "Nothing was measured.")
+
+
+def _reads_slower(measurements: Measurements, size: int, rival: int) -> bool:
+    """Whether a size stands beside its rival with less."""
+    shown, other = (measurements.shown(each, "samples_per_s") for each in (size, rival))
+    return shown is not None and other is not None and shown.median < other.median

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from ...records import Choice
 from ...units import format_bytes, format_seconds, format_share
-from ..choose.decision import Because, Decision, Rival, Rule, rival_reads_faster
+from ..choose.decision import Because, Decision, Rival, Rule
 from ..measured.measurements import Measurements
 from ..measured.sizes import MIN_STEPS_AN_EPOCH, stopped_by_steps
 from . import disturbances
-from .headline import format_rate
 from .length_findings import risk_words
 from .ratios import against_own, beside, left_open, rate_name, throughput_name
 from .token_findings import pads_less
@@ -127,16 +126,6 @@ def _words(
                 f"Nothing above the script's own {other} was timed before the time was over, so "
                 f"that nothing says whether a larger batch pays. Sizes timed: {sizes}. "
                 f"{_more_time(measurements, larger=True)}"
-            )
-        case "highest of the search" if choice is not None and rival_reads_faster(
-            measurements, decision, choice.samples_per_s
-        ):
-            timed = measurements.searched.get(choice.batch_size)
-            before = None if timed is None else timed.samples_per_s
-            shown = "" if before is None else f", where it reached {format_rate(before)}"
-            return (
-                f"The size with the highest {throughput_name(measurements)} of the "
-                f"{_searched(because)}{shown}; measured again it was slower."
             )
     return _nothing(measurements, because) or _knee(measurements, because, decision.against)
 
@@ -285,6 +274,11 @@ def _why_the_knee(measurements: Measurements, because: Because) -> str:
             return (
                 f"The size with the highest {throughput_name(measurements)} of the "
                 f"{_searched(because)}"
+            )
+        case "highest until measured again":
+            return (
+                f"The size with the highest {throughput_name(measurements)} of the "
+                f"{_searched(because)}; measured again it was slower"
             )
         case "clean beside the smallest":
             return (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from ...records import Discovery, Goal, Memory, RunRecord, Trial, Turns
+from ...records import Discovery, Goal, Memory, RunRecord, Spread, Trial, Turns
 from .epoch_end import has_harmful_tail
 from .graph_pools import captures_graphs, overruled
 from .length_risk import MAX_CHANCE, LengthRisk, packed, risk_of
@@ -17,7 +17,7 @@ from .refused import not_of_the_size
 from .script import Script, script_of
 from .speeds import Speeds, speeds_of, wander_of
 from .token_pace import at_token_pace, rated_by_tokens, tokens_a_sample
-from .trials import compared, latest_confirmation, peaks_of
+from .trials import compared, latest_confirmation, peaks_of, pooled
 from .usual_steps import padding_of_an_epoch
 
 MAX_WIDENING = 1.5
@@ -319,6 +319,26 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
     def took_turns(self, size: int) -> bool:
         """Whether a size took turns with others."""
         return any(size in turns.sizes for turns in self.turns)
+
+    def trials_of(self, size: int) -> Sequence[Trial]:
+        """The trials that speak for a size: those of the confirmation, else the last of the search.
+
+        A confirmation that was held up throughout does not speak against a clean window of the
+        search: what disturbs a measurement only ever slows it down.
+        """
+        confirmed = [trial for trial in self.confirmations if trial.batch_size == size]
+        best = self.best_timed.get(size)
+        clean = [trial for trial in confirmed if not trial.doubtful]
+        if confirmed and (clean or best is None or best.doubtful):
+            return clean or confirmed
+        if best is not None:
+            return [best]
+        return [trial for trial in self.ran if trial.batch_size == size][-1:]
+
+    def shown(self, size: int, field: Literal["samples_per_s", "step_s"]) -> Spread | None:
+        """What an answer shows of a size."""
+        compared = self.best_timed.get(size) if self.took_turns(size) else None
+        return pooled(self.trials_of(size) if compared is None else [compared], field)
 
     @cached_property
     def speeds(self) -> Speeds:

@@ -17,7 +17,7 @@ ONLY_COMPARISON_SHARE = 0.5
 """Those that alone can tell may cost this share together: windows that only ever ran beside others
 do not. By its steps a GAN with two data workers needs 25 s of 60 for four rounds beside one busy
 process (bench/results/regret_amd-epyc-2-cores_2026-11-27.json)."""
-WAITING_SHARE = 1 / 8
+SET_ASIDE_SHARE = 1 / 8
 """A process that waits while another size is timed may fill this share of the memory."""
 MIN_ROUNDS = 4
 TURN_WARMUP_STEPS = 1
@@ -83,7 +83,7 @@ def waiting(measurements: Measurements) -> tuple[int, ...]:
     if own is None or own not in measurements.best_timed or not _processes_may_wait(measurements):
         return ()
     memory = measurements.trusted_memory.get(own)
-    if memory is None or target is None or memory.peak_bytes > WAITING_SHARE * target:
+    if memory is None or target is None or memory.peak_bytes > SET_ASIDE_SHARE * target:
         return ()
     return (own,)
 

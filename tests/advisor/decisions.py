@@ -141,6 +141,11 @@ KNEES = {
         trial_of(256, 0.105, half_width=0.3),
         *again((64, 0.025), (8, 0.02), (64, 0.025), (8, 0.02)),
     ),
+    "highest until measured again": of(
+        *searched({8: 0.02, 64: 0.025}),
+        trial_of(256, 0.105, half_width=0.3),
+        *again((64, 0.0266), (8, 0.02), (64, 0.0266), (8, 0.02)),
+    ),
     "clean beside the smallest": of(
         *searched({4: 0.1, 16: 0.0975, 20: 0.121, 64: 0.375}), discovery=OF_100
     ),

@@ -127,18 +127,12 @@ class TestDecision:
 
     def test_a_rival_that_reads_faster_than_what_was_measured_again(self):
         """Nothing is called the fastest beside a size that stands there with more."""
-        record = of(
-            *searched({8: 0.02, 64: 0.025}),
-            trial_of(256, 0.105, half_width=0.3),
-            *again((64, 0.0266), (8, 0.02), (64, 0.0266), (8, 0.02)),
-        )
-        advice = advise(record)
+        advice = advise(KNEES["highest until measured again"])
         shown = {choice.batch_size: choice.samples_per_s.median for choice in advice.sizes}
         assert advice.recommended.batch_size == 64
         assert shown[256] > shown[64]
         assert advice.fastest_is_open
-        assert "of the search, where it reached 2560 samples/s" in advice.reason
-        assert "measured again it was slower. " in advice.reason
+        assert "throughput of the search; measured again it was slower. " in advice.reason
         assert "Too noisy to tell whether 256 is faster" in advice.reason
         assert not advise(KNEES["highest of the search"]).fastest_is_open
 
