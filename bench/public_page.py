@@ -10,6 +10,7 @@ from common import HERE, header, table
 from public_verdicts import advice, commas, judged, swept, written
 
 PAGE = HERE.parent / "docs" / "works-with.md"
+DEFAULT_BUDGET = "120s"
 _WIDTH = 118
 _VERDICTS = {
     "answered": "answered without a flag",
@@ -108,7 +109,7 @@ def page(data: dict[str, Any], beside: dict[str, Any] | None, listed: dict[str, 
         _paragraph(
             f"{len(rows)} real, unmodified scripts, out of {len(repos)} repositories at named "
             "commits and out of packages, were run as their authors' users type them, after "
-            f"`batchadvisor run` {_budgets(rows)}, with no other option: "
+            f"`batchadvisor run` with no other option, {_budgets(rows)}: "
             f"{commas(_counts(data, listed, ours=False))}."
         ),
         _paragraph(f"Of the answers, {commas(_advice(rows, listed))}."),
@@ -164,9 +165,12 @@ def _beside(beside: dict[str, Any] | None, listed: dict[str, Any]) -> list[str]:
 
 
 def _budgets(rows: dict[str, Any]) -> str:
-    first, *longer = sorted({row["budget"] for row in rows.values()}, key=_seconds)
-    again = f", and again with {' or '.join(longer)} where that gave no answer" if longer else ""
-    return f"with `--budget {first}`{again}"
+    """How many were given how much, the default first."""
+    counts = Counter(row["budget"] for row in rows.values())
+    default = counts.pop(DEFAULT_BUDGET, 0)
+    parts = [f"{default} with the default budget of {DEFAULT_BUDGET}"] if default else []
+    parts += [f"{counts[each]} with `--budget {each}`" for each in sorted(counts, key=_seconds)]
+    return " and ".join(parts)
 
 
 def _either(rows: dict[str, Any]) -> str:
