@@ -21,7 +21,7 @@ from ..measured.trials import throughput, undisturbed
 from . import clean_size
 from .finalists import finalists, passed_over
 from .knee import fastest, gains_little, knee, tail_avoided, uncompared
-from .own_size import against_own, standing, surely_faster
+from .own_size import against_own, at_most, standing, surely_faster
 
 MUCH_FASTER = 1.15
 """A size whose interval says it may be so many times as fast leaves the answer open."""
@@ -52,7 +52,7 @@ OfTheGoal = Literal[
 OfTheOwnSize = Literal[
     "asked for",  # `other`, the own size, was not; `among`: what chose among those that were
     "not better",  # the script keeps its size: compared with it, that of the goal is no gain
-    "too noisy",  # the script keeps its size: the noise does not tell whether another is better
+    "too noisy",  # the script keeps its size; `numbers`: the most that another one gains, if known
     "not compared",  # no size: `other`, the own one, was not timed; `sizes` ran
     "surely faster",  # than the own size, which is not told of `other`, the one of the goal
     "nothing larger",  # no size yet: time was over before one above `other`, the own; `sizes` timed
@@ -211,13 +211,14 @@ def _against_own(measurements: Measurements, wanted: int) -> Decision:
     ratio = against_own(measurements, wanted) if told else None
     if own is not None and wanted_standing in ("worse", "no gain", "too noisy"):
         by_joules = measurements.goal.kind == "energy"
+        because = Because("not better", why="samples per joule" if by_joules else "")
+        if wanted_standing == "too noisy":
+            most = at_most(measurements)
+            because = Because("too noisy", numbers=() if most is None else (most,))
         return Decision(
             size=own,
             standing=wanted_standing,
-            because=Because(
-                "too noisy" if wanted_standing == "too noisy" else "not better",
-                why="samples per joule" if by_joules else "",
-            ),
+            because=because,
             against=open_rival(measurements, own),
             considered=None if wanted == own else wanted,
             ratio=None if by_joules else ratio,  # of throughput, which did not decide

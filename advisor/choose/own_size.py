@@ -13,6 +13,9 @@ from . import clean_size
 SLOWER = 0.02
 """A smaller size that costs more than this of the own one's throughput is no gain: nobody changes a
 script to make it slower."""
+A_BOUND = 1.5
+"""Gains that are surely smaller are worth a word where the noise does not tell whether there are
+any."""
 MUCH_SMALLER = 0.5
 """A smaller size that is not surely faster is worth a change up to this share of the own one: going
 from 48 to 40 gains nothing."""
@@ -46,6 +49,22 @@ def surely_faster(measurements: Measurements) -> int | None:
         and compared.low > 1
     }
     return max(lows, key=lambda size: lows[size], default=None)
+
+
+def at_most(measurements: Measurements) -> float | None:
+    """How much faster than the script's own size any other one can be that was timed.
+
+    All are asked, so that each has to be so much surer (Bonferroni). `None` without a comparison of
+    each, and where that is no bound to speak of.
+    """
+    own = measurements.own_size
+    sizes = measurements.best_timed.keys() - {own}
+    if own is None or not sizes or measurements.goal.kind not in ("knee", "throughput"):
+        return None
+    confidence = 1 - (1 - SURE) / len(sizes)
+    ratios = [measurements.speeds.compare(size, own, confidence) for size in sizes]
+    most = max(float("inf") if ratio is None else ratio.high for ratio in ratios)
+    return most if 1 < most <= A_BOUND else None
 
 
 def standing(measurements: Measurements, size: int) -> Standing:

@@ -147,10 +147,11 @@ def _kept(measurements: Measurements, decision: Decision) -> str:
             f"The search chose {size}, but compared with the script's own {own} it {what}{between}."
         )
     # Which size, and how it compares, the headline says.
-    cause = disturbances.said(measurements)
+    cause, numbers = disturbances.said(measurements), decision.because.numbers
+    most = f"No size that was timed is more than x{numbers[0]:.2f} as fast. " if numbers else ""
     return (
         f"The script keeps its own {own} until a measurement tells{': ' + cause if cause else ''}. "
-        f"{disturbances.remedy(measurements)}"
+        f"{most}{disturbances.remedy(measurements)}"
     )
 
 

@@ -230,6 +230,14 @@ class TestOwnSize:
         assert "x0.76" not in advice.reason, "one set of figures"
         assert advice.change == "nothing to change"
 
+    @pytest.mark.parametrize(("larger_s", "said"), [(0.4, True), (0.2, False)])
+    def test_what_no_size_exceeds_is_certain(self, larger_s, said):
+        """Where nothing is told apart, and where another size is surely faster."""
+        steps = {3: 0.0365, 8: 0.1, 32: larger_s}
+        advice = advice_of(*search_of(steps, half_width=0.06))
+        assert (advice.standing == "too noisy") is said
+        assert ("No size that was timed is more than x1." in advice.reason) is said
+
     def test_one_value_alone_has_no_interval(self):
         advice = advice_of(*search_of({8: 0.1, 32: 0.17}, **ONE_VALUE))
         assert advice.headline.startswith("Use batch size 32: 190 samples/s")

@@ -305,6 +305,23 @@ class TestBadUse:
         run_well("run", "--dry-run", *words, folder=tmp_path)
 
 
+def test_in_the_search_each_size_takes_turns_with_the_own_one(tmp_path):
+    """Its process waits meanwhile, and none is started for the turns."""
+    (tmp_path / "train.py").write_text((SCRIPTS / "no_loader.py").read_text())
+    options = ("--json", "-q", "-o", "out", "--no-profile", "--budget", "40s", "--max-batch", "48")
+    words = ("train.py", "--batch_size={batch_size}", "--max_iters", "1000000")
+    done = run_well("run", *options, *words, folder=tmp_path)
+    assert done.left == []
+    searched = [trial for trial in done.record.trials if trial.purpose == "search"]
+    alone = {trial.batch_size: trial.worker for trial in searched if trial.kind == "timed"}
+    own, first = list(alone)[:2]
+    assert (own, first) == (12, 48)
+    turns = [trial.turns for trial in searched if trial.turns is not None]
+    assert turns[0].sizes == (12, 48)
+    assert turns[0].workers == (alone[12], alone[48])
+    assert done.advice.against_own is not None
+
+
 class TestFinalistsAtOnce:
     """Their processes live at once and take turns, and none of them stays."""
 
