@@ -211,10 +211,10 @@ def _against_own(measurements: Measurements, wanted: int) -> Decision:
     ratio = against_own(measurements, wanted) if told else None
     if own is not None and wanted_standing in ("worse", "no gain", "too noisy"):
         by_joules = measurements.goal.kind == "energy"
-        because = Because("not better", why="samples per joule" if by_joules else "")
-        if wanted_standing == "too noisy":
-            most = at_most(measurements)
-            because = Because("too noisy", numbers=() if most is None else (most,))
+        rule: Rule = "too noisy" if wanted_standing == "too noisy" else "not better"
+        most = at_most(measurements) if rule == "too noisy" else None
+        why = "samples per joule" if by_joules else ""
+        because = Because(rule, numbers=() if most is None else (most,), why=why)
         return Decision(
             size=own,
             standing=wanted_standing,
