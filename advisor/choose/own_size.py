@@ -32,7 +32,8 @@ def against_own(measurements: Measurements, size: int) -> Spread | None:
 def surely_faster(measurements: Measurements) -> int | None:
     """The size that is most surely faster than the script's own, where the noise tells it of one.
 
-    Several are asked, so that each has to be so much surer (Bonferroni).
+    Several are asked, so that each has to be so much surer (Bonferroni). It gains more than the
+    tolerance: processes of one script differ by that, and turns in one process do not see it.
     """
     own, speeds = measurements.own_size, measurements.speeds
     if own is None or measurements.goal.kind not in ("knee", "throughput"):
@@ -46,7 +47,7 @@ def surely_faster(measurements: Measurements) -> int | None:
         size: compared.low
         for size in sizes
         if (compared := speeds.compare(size, own, 1 - (1 - SURE) / len(sizes))) is not None
-        and compared.low > 1
+        and compared.low > 1 + measurements.goal.tolerance
     }
     return max(lows, key=lambda size: lows[size], default=None)
 
