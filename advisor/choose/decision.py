@@ -52,7 +52,7 @@ OfTheGoal = Literal[
 OfTheOwnSize = Literal[
     "asked for",  # `other`, the own size, was not; `among`: what chose among those that were
     "not better",  # the script keeps its size: compared with it, that of the goal is no gain
-    "too noisy",  # the script keeps its size; `numbers`: the most that another one gains, if known
+    "too noisy",  # the script keeps its size; `numbers`: no other is more times as fast
     "not compared",  # no size: `other`, the own one, was not timed; `sizes` ran
     "surely faster",  # than the own size, which is not told of `other`, the one of the goal
     "nothing larger",  # no size yet: time was over before one above `other`, the own; `sizes` timed
@@ -388,6 +388,12 @@ def _knee_rule(measurements: Measurements, size: int, best: int | None) -> Becau
     return Because("within the tolerance")
 
 
+def _reads_slower(measurements: Measurements, size: int, rival: int) -> bool:
+    """Whether a size stands beside its rival with less."""
+    shown, other = (measurements.shown(each, "samples_per_s") for each in (size, rival))
+    return shown is not None and other is not None and shown.median < other.median
+
+
 def _with_ratio(because: Because, measurements: Measurements, size: int, other: int) -> Because:
     """The rule with how two sizes compare, where they were measured again beside each other."""
     if not _met_again(measurements, size, other):
@@ -430,9 +436,3 @@ def _why_none(measurements: Measurements) -> Because:
     if is_early:
         return Because("too early")
     return Because("nothing ran", why=record.stop_reason or "Nothing was measured.")
-
-
-def _reads_slower(measurements: Measurements, size: int, rival: int) -> bool:
-    """Whether a size stands beside its rival with less."""
-    shown, other = (measurements.shown(each, "samples_per_s") for each in (size, rival))
-    return shown is not None and other is not None and shown.median < other.median

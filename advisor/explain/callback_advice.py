@@ -107,13 +107,15 @@ def _verdict(measurements: Measurements, observed: Observed, verdict: Verdict) -
         return verdict
     if (slow or taken) and alone and verdict.limit == "saturated":
         why = "the profiled window was much slower than the steps around it"
+        remedy = "profile again on a quieter machine, or more steps (profile_steps)."
         if taken:
             why = "operators that wait for a core look as long as those that compute"
+            remedy = disturbances.remedy_against(taken) or remedy
         return msgspec.structs.replace(
             verdict,
             limit="cannot tell",
             message=f"{why}, and one size alone does not show what a larger one would do",
-            remedy="profile again on a quieter machine, or more steps (profile_steps).",
+            remedy=remedy,
             larger_batch="unknown",
             gain_at_most=None,
         )

@@ -44,9 +44,12 @@ def said(measurements: Measurements) -> str:
 
 def remedy(measurements: Measurements) -> str:
     """What to do about it."""
-    remedies = remedy_against(worst(_disturbed(measurements)))
+    causes = worst(_disturbed(measurements))
+    remedies = remedy_against(causes)
     if remedies:
-        return remedies
+        waits = any(cause.kind == "hypervisor" for cause in causes)
+        more = " A larger --budget lets it wait for undisturbed steps." if waits else ""
+        return f"{remedies}{more}"
     if any(trial.contended for trial in measurements.timed):  # more of such steps say no more
         return "Run again when the machine is free."
     return "Run again with a larger --budget."

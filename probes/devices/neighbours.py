@@ -225,8 +225,7 @@ def _hypervisor(use: Use | None, after: Snapshot) -> Cause | None:
         message=f"the hypervisor took {cores:.{1 if cores >= 0.1 else 2}f} of {_of(after)}",
         cores=cores,
         lost_s=use.stolen_s,
-        remedy=f"{ANOTHER_HOUR} or on a machine whose cores are its own; "
-        "a larger --budget lets it wait for undisturbed steps",
+        remedy=f"{ANOTHER_HOUR} or on a machine whose cores are its own",
     )
 
 

@@ -362,6 +362,7 @@ class LoaderDoor:
                 "only batches that come from a torch DataLoader can be resized.",
                 door="template",
                 whole=self._repeated.said(),
+                repeated=self._repeated.clause(),
             )
         elif self.watch.num_steps - self._steps_at_fetch >= STEPS_ON_FETCHED:
             self._check_last_fetch()

@@ -193,6 +193,7 @@ class StepListener(Protocol):
         usage: bool = False,
         door: DoorName | None = None,
         whole: str = "",
+        repeated: str = "",
     ) -> None:
         """No sizes can be asked of this script through this door.
 
@@ -200,4 +201,5 @@ class StepListener(Protocol):
             usage: the command line is at fault.
             door: another one that may do.
             whole: what is said where every step trained on the same tensors.
+            repeated: what every step trained on, in a clause; empty where that differs.
         """

@@ -64,8 +64,19 @@ class RepeatedInputs:
 
     def said(self) -> str:
         """Why one batch is all there is; empty where nothing shows it."""
+        clause, whole = self._repeated()
+        return f"{clause}, so that one batch is {whole}" if clause else self._episodes()
+
+    def clause(self) -> str:
+        """What every step trains on; empty where that differs, or nothing shows it."""
+        return self._repeated()[0]
+
+    # inside ----------------------------------------------------------------------------------
+
+    def _repeated(self) -> tuple[str, str]:
+        """What every step trains on, and what one batch is for that."""
         if not self._is_same or not self._before:
-            return self._episodes()
+            return "", ""
         tensors = [tensor for tensor, _ in self._before if tensor.dim()]
         samples = next((len(tensor) for tensor in tensors if tensor.is_floating_point()), None)
         samples = len(tensors[0]) if samples is None and tensors else samples
@@ -76,14 +87,10 @@ class RepeatedInputs:
                 if edges is None
                 else f" ({samples:,} nodes, {edges:,} edges)"
             )
-            return f"every step trains on the same graph{size}, so that one batch is the graph"
+            return f"every step trains on the same graph{size}", "the graph"
         if samples == 1:
-            return "every step trains on the same sample, so that one batch is all there is"
-        return (
-            f"every step trains on the same {samples:,} samples, so that one batch is all of them"
-        )
-
-    # inside ----------------------------------------------------------------------------------
+            return "every step trains on the same sample", "all there is"
+        return f"every step trains on the same {samples:,} samples", "all of them"
 
     def _episodes(self) -> str:
         fewest, most = min(self._alone, default=0), max(self._alone, default=0)

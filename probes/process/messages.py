@@ -224,6 +224,7 @@ class CannotSteer(Message, frozen=True, kw_only=True):
         usage: an option asked for what the script does not have.
         door: the one that would serve this script; its command is the remedy.
         whole: what is said where every step trained on the same tensors; empty where not.
+        repeated: what every step trained on, in a clause; empty where that differs.
         unwritten: the call that leaves the batch size to a library's default; empty without one.
         settings, files: settings files that the script opened, and files of the user's code, as a
             person would type them; where another door may serve.
@@ -234,6 +235,7 @@ class CannotSteer(Message, frozen=True, kw_only=True):
     usage: bool = False
     door: Door | None = None
     whole: str = ""
+    repeated: str = ""
     unwritten: str = ""
     settings: tuple[str, ...] = ()
     files: tuple[str, ...] = ()

@@ -185,6 +185,7 @@ class TrialRunner:
         usage: bool = False,
         door: DoorName | None = None,
         whole: str = "",
+        repeated: str = "",
     ) -> None:
         """Nothing here can be steered; the supervisor ends this process."""
         files = user_files() if door is not None else ()
@@ -196,6 +197,7 @@ class TrialRunner:
                 usage=usage,
                 door=door,
                 whole=whole,
+                repeated=repeated,
                 unwritten=unwritten_size(sys.modules.values()) if door is not None else "",
                 settings=settings,
                 files=files,

@@ -66,7 +66,7 @@ def not_by_a_loader(message: CannotSteer, options: RunOptions) -> BatchAdvisorEr
     if isinstance(place, SizePlace):
         if options.loader is not None or options.traits.process_per_size:
             return RunError(what, remedy)
-        return SizeInScriptError(what, remedy, place, doubt=_of_all(message.whole))
+        return SizeInScriptError(what, remedy, place, doubt=_of_the_same(message.repeated))
     if place.computed:
         change = "Change these by hand, and measure what comes of it with the callback."
         return RunError(computed_text(options.script, place), change)
@@ -78,12 +78,11 @@ def not_by_a_loader(message: CannotSteer, options: RunOptions) -> BatchAdvisorEr
     return RunError(what, remedy)
 
 
-def _of_all(whole: str) -> str:
-    """The doubt about a script whose every step trains on the same samples, as `whole` says."""
-    same, _, all_of_them = whole.partition(", so that one batch is ")
-    if not all_of_them:
+def _of_the_same(repeated: str) -> str:
+    """The doubt about a script whose every step trains on the same samples, as `repeated` says."""
+    if not repeated:
         return ""
     return (
-        f"{same}: a larger size is more data in each of them, and no fewer steps for the same data "
-        "(as a benchmark may mean it)"
+        f"{repeated}: a larger size is more data in each of them, and no fewer steps for the same "
+        "data (as a benchmark may mean it)"
     )

@@ -6,12 +6,12 @@ import ast
 import contextlib
 import copy
 import gc
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import time
 import weakref
 from dataclasses import fields
 from pathlib import Path
@@ -27,7 +27,32 @@ from batchadvisor.callback.options import GivenOptions, Options, script
 from batchadvisor.errors import UsageError
 from batchadvisor.session.recording.store import read_record, read_samples
 
+from ..needs import bench
 from . import loops
+
+BESIDE_OTHERS = """
+import json, sys, time
+import torch
+from batchadvisor import ProfilingCallback
+from torch.utils.data import DataLoader, TensorDataset
+
+loader = DataLoader(TensorDataset(torch.randn(4096, 64)), batch_size=8)
+model = torch.nn.Linear(64, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+with ProfilingCallback("log", profile=False, quiet=True) as prof:
+    begun = time.monotonic()
+    for (rows,) in prof.watch(loader):
+        model(rows).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        prof.step()
+        prof._watch.facts.world_size = int(sys.argv[1])
+        if time.monotonic() - begun > 1.0:
+            break
+causes = [(cause.kind, cause.message) for cause in prof.record.trials[0].causes]
+told = [one.message for one in prof.advice.findings if one.rule == "callback.others"]
+print(json.dumps([causes, told]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -60,22 +85,28 @@ class TestRecord:
         assert observed.num_tokens is None
         assert "num_tokens" in observed.unavailable
 
-    def test_what_used_the_cores_meanwhile(self, tmp_path):
-        """As many busy processes as cores, twice: the loop is not blamed for what they took."""
-        num = 2 * len(os.sched_getaffinity(0))
-        with contextlib.ExitStack() as stack:
-            for _ in range(num):
-                busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-                stack.callback(busy.wait)
-                stack.callback(busy.kill)
-            _, _, prof = loops.watched(
-                tmp_path / "log", profile=False, each=lambda _: time.sleep(0.01)
+    @pytest.mark.parametrize("ranks", [1, 2])
+    def test_what_used_the_cores_meanwhile(self, ranks, tmp_path):
+        """As many busy processes as cores, beside the loop below the same parent: strangers
+        to a training of one process, and further ranks to one of several."""
+        (tmp_path / "train.py").write_text(BESIDE_OTHERS)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        with bench("loads").neighbours(os.cpu_count() or 1, "busy-beside"):
+            done = subprocess.run(
+                [sys.executable, "train.py", str(ranks)],
+                cwd=tmp_path,
+                env=environment,
+                check=True,
+                capture_output=True,
+                text=True,
             )
-        causes = {cause.kind: cause for cause in prof.record.trials[0].causes}
-        assert causes["processes"].cores > 0.5
-        told = [one for one in prof.advice.findings if one.rule == "callback.others"]
-        assert "other programs used" in told[0].message
-        assert "frequency" not in causes
+        causes, told = json.loads(done.stdout.splitlines()[-1])
+        named = [text for kind, text in causes if kind == "processes" and "busy-beside" in text]
+        assert bool(named) is (ranks == 1)
+        assert all(kind != "frequency" for kind, _ in causes)
+        if ranks == 1:
+            assert "while it trained, other programs used" in told[0]
+            assert "busy-beside" in told[0]
 
     def test_what_it_found_out(self, run):
         record = run[2].record
