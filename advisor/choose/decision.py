@@ -378,18 +378,21 @@ def _knee_rule(measurements: Measurements, size: int, best: int | None) -> Becau
         return Because("worth a change", little)
     if best == size:
         rule: Rule = "within the tolerance and fastest"
-        rival = open_rival(measurements, size)
+        rival, unmet = open_rival(measurements, size), tuple(uncompared(measurements))
         if rival is not None:
-            slower = _reads_slower(measurements, size, rival.size)
+            # What reads faster and took no turns is said as such.
+            slower = rival.size not in unmet and _fell_behind(measurements, size, rival.size)
             rule = "highest until measured again" if slower else "highest of the search"
-        return Because(rule, sizes=tuple(uncompared(measurements)))
+        return Because(rule, sizes=unmet)
     if avoided is not None and avoided < size:
         return Because("clean beside the smallest", avoided)
     return Because("within the tolerance")
 
 
-def _reads_slower(measurements: Measurements, size: int, rival: int) -> bool:
-    """Whether a size stands beside its rival with less."""
+def _fell_behind(measurements: Measurements, size: int, rival: int) -> bool:
+    """Whether a size was measured again, and stands beside its rival with less since."""
+    if size not in measurements.confirmed_sizes:
+        return False
     shown, other = (measurements.shown(each, "samples_per_s") for each in (size, rival))
     return shown is not None and other is not None and shown.median < other.median
 

@@ -27,7 +27,7 @@ from ..measured.speeds import SURE
 from ..measured.thresholds import BUDGET_SPENT
 from ..measured.training import FAR
 from ..measured.trials import throughput
-from ..measured.turn_sizes import field, only_beside_others
+from ..measured.turn_sizes import field, only_beside_others, waiting
 from ..measured.usual_steps import foreseen
 from .at_once import next_in_search
 from .clean_search import next_to_knee
@@ -107,9 +107,10 @@ def _again(measurements: Measurements) -> TrialRequest | None:
 
     It is when others used the machine meanwhile, when a larger size was faster a step, or when
     its throughput falls below that of both its neighbours. If it stays so, it is real. Where each
-    size was timed beside others, it would be so again.
+    size was timed beside others, it would be so again; and a process more is worth less than turns
+    with the script's own size, whose process waits.
     """
-    if only_beside_others(measurements):
+    if only_beside_others(measurements) or waiting(measurements):
         return None
     sizes = measurements.searched
     counts = Counter(trial.batch_size for trial in measurements.searched_trials)

@@ -181,6 +181,14 @@ class TestInTheSearch:
         grown = next_trial(searching(own, larger, in_search(rows, (8, 32)), setup_s=10.0))
         assert (grown.batch_size, grown.kind, grown.beside) == (128, "timed", (8,))
 
+    def test_windows_that_others_held_up_are_not_made_again_first(self):
+        """Each again needs a process more; the two that live have turns."""
+        held_up = StepQuality(num_steps=6, num_clean=0, num_disturbed=6, method="low quantile")
+        own = trial_of(8, 0.08, peak=GIB, quality=held_up)
+        larger = trial_of(32, 0.3, peak=GIB, worker=1, quality=held_up)
+        request = next_trial(searching(own, larger))
+        assert (request.kind, request.turns.sizes) == ("turns", (8, 32))
+
     def test_what_only_seems_to_pay_is_not_followed(self):
         """The machine was faster while the larger size ran."""
         own, larger = trial_of(8, 0.08, peak=GIB), trial_of(32, 0.2, peak=GIB, worker=1)

@@ -18,7 +18,7 @@ from batchadvisor.advisor.explain.headline import headline
 from batchadvisor.advisor.explain.ratios import against_own
 from batchadvisor.advisor.explain.reasons import reason
 from batchadvisor.advisor.measured.measurements import Measurements
-from batchadvisor.records import Choice, Goal, Observed, Spread, Standing
+from batchadvisor.records import Choice, Goal, Observed, Spread, Standing, Turns
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -135,6 +135,19 @@ class TestDecision:
         assert "throughput of the search; measured again it was slower. " in advice.reason
         assert "Too noisy to tell whether 256 is faster" in advice.reason
         assert not advise(KNEES["highest of the search"]).fastest_is_open
+
+    def test_a_rival_that_reads_faster_and_took_no_turns_was_not_measured_again(self):
+        """Nor was the size that did: the reason names the one that no turn met, and no more."""
+        met = Turns(sizes=(8, 64), step_s=((0.02, 0.1),) * 6)
+        record = of(
+            *searched({8: 0.02, 64: 0.1}),
+            trial_of(64, kind="turns", turns=met, samples_per_s=None),
+            trial_of(256, 0.32, half_width=0.4),
+        )
+        advice = advise(record)
+        assert advice.recommended.batch_size == 64
+        assert "256 read faster, and took none" in advice.reason
+        assert "measured again" not in advice.reason
 
     @pytest.mark.parametrize(
         "change",
