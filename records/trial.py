@@ -108,6 +108,8 @@ class Trial(Record, frozen=True, kw_only=True):
             fetched from the dataset), `asked` (the script was started with it and nothing shows
             it), `` (nothing arrived).
         micro_batches: batches per optimizer step.
+        filled_after: steps of the warm-up after which the loader's workers had made every batch
+            that it may hold ready; `None` where they had not, or nothing tells.
         steps_elsewhere: further optimizer steps, on batches of loaders that keep the script's own
             size (other tasks), in one of the steps that were timed; their mean.
         steps_per_batch: optimizer steps on each batch; 0 where most batches had no number of them
@@ -151,6 +153,7 @@ class Trial(Record, frozen=True, kw_only=True):
     steps_elsewhere: float = 0.0
     steps_per_batch: int | None = None
     num_warmup_steps: int = 0
+    filled_after: int | None = None
     step_s: Spread | None = None
     samples_per_s: Spread | None = None
     input_wait_s: Spread | None = None

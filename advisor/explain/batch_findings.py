@@ -70,7 +70,7 @@ def far_from_own(measurements: Measurements, batch_size: int) -> list[Finding]:
         Finding(
             rule="training.far",
             severity="warning",
-            message=f"an optimizer step sees x{factor:.3g} the {units} of the script's own: the "
+            message=f"an optimizer step sees x{factor:,.0f} the {units} of the script's own: the "
             f"{measured} was measured, and whether the model trains as well with so few steps was "
             "not",
             evidence=(Evidence(metric="effective batch", value=round(factor, 1), threshold=FAR),),

@@ -38,6 +38,9 @@ FEW = 3
 """Readings in turn beside others of which fewer tell nothing: in one round a neighbour may have met
 one size alone. Beside three busy processes one round had two sizes of a GAN alike; by themselves
 one is x2.6 as fast (bench/results/regret_amd-epyc-2-cores_2026-11-27.json)."""
+SPLIT = 2.0
+"""Readings in turn of one size that differ by so much are of two states of the machine: fewer than
+`CLEAN` do not tell which of them is the usual one."""
 SPUN = 3.0
 """A step that used so many times the CPU time that its samples take in another step, spun: its
 threads waited for one that had no core. With two threads on one core and a neighbour on the
@@ -109,6 +112,7 @@ class Reading(NamedTuple):
         weight: of a turn whose batches are uneven, its share of time; 0 of others.
         clean: nothing held it up.
         cpu_s: CPU seconds of a micro-batch; `None` where unknown.
+        lasted_s: seconds of its steps, 0 where unknown.
         trial, process: that it was taken in, by number.
         round: of a turn; `None` of a window, which is as long as many.
     """
@@ -123,6 +127,7 @@ class Reading(NamedTuple):
     process: int
     round: int | None
     cpu_s: float | None = None
+    lasted_s: float = 0.0
 
 
 class Speeds:
@@ -147,6 +152,15 @@ class Speeds:
         for each in readings:
             rounds.setdefault((each.trial, each.round), set()).add(each.size)
         self._rounds = list(rounds.values())
+        turns = {
+            size: [each.rate for each in readings if each.size == size and each.error is None]
+            for size in self._turns
+        }
+        self._split = {
+            size
+            for size, rates in turns.items()
+            if 1 < len(rates) < CLEAN and max(rates) - min(rates) > log(SPLIT)
+        }
         self._num_trials = len({each.trial for each in readings})
 
     @functools.cached_property
@@ -164,8 +178,10 @@ class Speeds:
         sizes that did: what spinning threads add to a step is no waiting, and much the same for all
         sizes. It makes a larger one look better than it is, and nothing tells how much. A ratio
         beyond that of the sizes is one of two states of the machine: no step of more samples takes
-        less time.
+        less time. Nor may it where one has few readings in turn, and these are of two states.
         """
+        if self._split & {size, other}:
+            return False
         if self.calm(size, other):
             return True
         large, small = max(size, other), min(size, other)
@@ -320,9 +336,33 @@ def _fitted(readings: Sequence[Reading], places: dict[int, int], wander: Wander)
     return _Fit(
         rates=level + effects[:num],
         lost=solution[:num] @ np.array([each.lost for each in readings]),
-        covariance=covariance[:num, :num],
+        covariance=covariance[:num, :num] + np.diag(_luck(readings, places, noise)),
         noise=np.sqrt(noise),
     )
+
+
+def _luck(readings: Sequence[Reading], places: dict[int, int], noise: Any) -> list[float]:
+    """Variance, by size, of what windows met by chance, where others took turns and it did not.
+
+    A window that is no longer than a turn is off by what their turns are, whatever its own steps
+    say, and a longer one by as much less as the mean of so many turns.
+
+    Args:
+        noise: variance of a reading in turn, by size.
+    """
+    turns = [each for each in readings if each.error is None]
+    met = {each.size for each in turns}
+    luck = [0.0] * len(places)
+    if not turns:
+        return luck
+    turn_s = median(each.lasted_s for each in turns)
+    usual = fsum(noise[places[size]] for size in met) / len(met)
+    counts = Counter(each.size for each in readings)
+    for each in readings:
+        if each.size not in met and each.lasted_s:
+            share = min(1.0, turn_s / each.lasted_s)
+            luck[places[each.size]] += share * usual / counts[each.size] ** 2
+    return luck
 
 
 def speeds_of(trials: Iterable[Trial], wander: Wander) -> Speeds:
@@ -421,8 +461,16 @@ def _window(trial: Trial) -> list[Reading]:
             process=trial.worker,
             round=None,
             cpu_s=_of_one(None if trial.quality is None else trial.quality.cpu_s, trial),
+            lasted_s=_lasted_s(trial),
         )
     ]
+
+
+def _lasted_s(trial: Trial) -> float:
+    """Seconds of the timed steps of a window."""
+    if trial.quality is None or trial.step_s is None:
+        return 0.0
+    return trial.quality.num_steps * trial.step_s.median
 
 
 def _of_one(cpu_s: float | None, trial: Trial) -> float | None:
@@ -441,6 +489,7 @@ def _in_turn(trial: Trial, windows: dict[int, Trial]) -> list[Reading]:
     if turns is None:
         return []
     readings: list[Reading] = []
+    turn_s = trial.elapsed_s / max(1, len(turns.step_s) * len(turns.sizes))
     for column, size in enumerate(turns.sizes):
         window = windows.get(size, trial)
         per_step = size * (trial.micro_batches or window.micro_batches or 1)
@@ -470,6 +519,7 @@ def _in_turn(trial: Trial, windows: dict[int, Trial]) -> list[Reading]:
                     process=turns.workers[column] if turns.workers else trial.worker,
                     round=number + 1,
                     cpu_s=_of_one(turns.cpu_s[number][column], trial) if turns.cpu_s else None,
+                    lasted_s=turn_s,
                 )
             )
     return readings

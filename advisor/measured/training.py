@@ -24,7 +24,7 @@ FAR = 32
 """Beyond so many times the effective batch no rule of thumb is followed: the linear one was shown
 for 256 to 8,192 samples (Goyal et al. 2017), and was lost beyond."""
 TOO_FAR = (
-    "the effective batch grows x{:.3g}, further than rules of thumb hold: warm up, tune the rate",
+    "the effective batch grows x{:,.0f}, further than rules of thumb hold: warm up, tune the rate",
     "Goyal et al. 2017, arXiv 1706.02677: x32",
 )
 _LINEAR_FOR = ("SGD",)

@@ -13,6 +13,9 @@ FIELD = 0.5
 """Sizes from this share of the best throughput on are compared."""
 COMPARISON_SHARE = 0.1
 """One comparison may cost this share of the budget."""
+OWN_COMPARISON_SHARE = 0.15
+"""One of the script's own size and a larger one may cost this share, where it is the only one that
+has both: what is gained is the answer."""
 ONLY_COMPARISON_SHARE = 0.5
 """Those that alone can tell may cost this share together: windows that only ever ran beside others
 do not. By its steps a GAN with two data workers needs 25 s of 60 for four rounds beside one busy
@@ -37,18 +40,40 @@ def field(measurements: Measurements) -> dict[int, float]:
 
     Where batches are fetched in pools, that is as many optimizer steps as a pool has batches for.
     """
+    most_s = comparison_share(measurements) * _round_s(measurements) / 2
+    return {size: step_s for size, step_s in _steps(measurements).items() if step_s <= most_s}
+
+
+def long_pair(measurements: Measurements) -> dict[int, float]:
+    """The script's own size and the fastest larger one, as in `field`, where no larger one is short
+    enough for that, and these two may take turns alone; empty elsewhere.
+    """
+    own, steps = measurements.own_size, _steps(measurements)
+    above = [] if own not in steps else [size for size in steps if size > own]
+    if own is None or not above or measurements.rated_by_tokens or only_turns_tell(measurements):
+        return {}
+    if any(size > own for size in field(measurements)):
+        return {}
+    size = max(above, key=lambda each: each / steps[each])
+    most_s = OWN_COMPARISON_SHARE * _round_s(measurements)
+    pair = {own: steps[own], size: steps[size]}
+    return pair if sum(pair.values()) <= most_s else {}
+
+
+def _steps(measurements: Measurements) -> dict[int, float]:
+    """Seconds of a counted step of each size that may take turns, however long."""
     if not can_take_turns(measurements):
         return {}
-    script = measurements.script
-    candidates = _candidates(measurements)
-    warmup = warmup_steps(measurements)
-    most_s = comparison_share(measurements) * measurements.goal.budget_s / 2 / MIN_ROUNDS
-    most_s /= 1 + warmup
     return {
-        size: script.pool * trial.step_s.median
-        for size, trial in candidates.items()
-        if trial.step_s is not None and script.pool * trial.step_s.median <= most_s
+        size: measurements.script.pool * trial.step_s.median
+        for size, trial in _candidates(measurements).items()
+        if trial.step_s is not None
     }
+
+
+def _round_s(measurements: Measurements) -> float:
+    """Seconds of the counted steps of a round, if the whole budget went to one comparison."""
+    return measurements.goal.budget_s / MIN_ROUNDS / (1 + warmup_steps(measurements))
 
 
 def can_take_turns(measurements: Measurements) -> bool:
@@ -153,14 +178,36 @@ def timed_beside_others(measurements: Measurements) -> bool:
 
 
 def warmup_steps(measurements: Measurements) -> int:
-    """Steps of a turn that do not count.
+    """Steps of a turn that do not count: until the queue of the data workers is full again.
 
     Beside others steps are long: a queue that is never empty is full again after the first.
     """
+    filled = filled_after(measurements)
+    if filled is not None:
+        return min(max(TURN_WARMUP_STEPS, filled), MAX_WORKERS_WARMUP_STEPS)
     num_queued = 2 * (measurements.script.num_workers or 0)
     if num_queued and timed_beside_others(measurements) and _finds_batches_ready(measurements):
         num_queued = 0
     return min(TURN_WARMUP_STEPS + num_queued, MAX_WORKERS_WARMUP_STEPS)
+
+
+@once
+def filled_after(measurements: Measurements) -> int | None:
+    """Steps after a change of size until the data workers have made all that they may hold ready,
+    the most that a size near the best took; `None` where one had not, or none was seen.
+
+    Steps then find their batch whatever the workers do, and need not be looked at in bursts.
+    """
+    before: dict[int, int | None] = {}
+    changed: list[Trial] = []
+    near = _candidates(measurements)
+    for trial in measurements.ran:
+        previous = before.get(trial.worker, measurements.script.first_size)
+        before[trial.worker] = trial.batch_size
+        if trial.kind == "timed" and trial.batch_size != previous and trial.batch_size in near:
+            changed.append(trial)
+    steps = [trial.filled_after for trial in changed if trial.filled_after is not None]
+    return max(steps) if changed and len(steps) == len(changed) else None
 
 
 def _finds_batches_ready(measurements: Measurements) -> bool:

@@ -16,10 +16,14 @@ import msgspec
 from ...records import Purpose, Spread, TrialRequest, TurnsPlan
 from ...spread import CONFIDENCE
 from ..measured.measurements import Measurements
+from ..measured.speeds import SURE
 from ..measured.turn_sizes import (
     MIN_ROUNDS,
+    OWN_COMPARISON_SHARE,
     comparison_share,
     field,
+    filled_after,
+    long_pair,
     timed_beside_others,
     warmup_steps,
 )
@@ -56,7 +60,7 @@ def next_comparison(measurements: Measurements) -> TrialRequest | None:
     met = {size for turns in measurements.search_turns for size in turns.sizes}
     new = [size for size in steps if size not in met]
     if not new:
-        return None
+        return _beside_own(measurements)
     ordered = list(steps)
     beside = {
         ordered[other]
@@ -67,8 +71,21 @@ def next_comparison(measurements: Measurements) -> TrialRequest | None:
     best = max(ordered, key=lambda size: size / steps[size])
     together = sorted({*beside, best})
     if len(together) < 2:
-        return None
+        return _beside_own(measurements)
     return comparison(measurements, together, f"{', '.join(map(str, together))} in turn")
+
+
+def _beside_own(measurements: Measurements) -> TrialRequest | None:
+    """A larger size of long steps in turn with the script's own, once, unless it surely loses."""
+    steps = long_pair(measurements)
+    if not steps or any(steps.keys() <= set(turns.sizes) for turns in measurements.search_turns):
+        return None
+    own, size = steps
+    known = measurements.searched_speeds.compare(size, own, SURE)
+    if known is not None and known.high < 1:
+        return None
+    reason = f"{size} in turn with the script's own"
+    return _comparison(measurements, steps, OWN_COMPARISON_SHARE, reason)
 
 
 def more_rounds(
@@ -110,11 +127,21 @@ def comparison(
     steps = {size: seconds for size, seconds in field(measurements).items() if size in set(sizes)}
     if len(steps) < 2:
         return None
+    return _comparison(measurements, steps, comparison_share(measurements), reason, purpose)
+
+
+def _comparison(
+    measurements: Measurements,
+    steps: dict[int, float],
+    share: float,
+    reason: str,
+    purpose: Purpose = "search",
+) -> TrialRequest:
+    """A comparison of these sizes that costs about this share of the budget."""
     turn_s = TURN_OF_LENGTHS_S if measurements.rated_by_tokens else TURN_S
     turn_s = TURN_OF_WORKERS_S if measurements.script.num_workers else turn_s
     wanted = ROUNDS_OF_LENGTHS if measurements.rated_by_tokens else ROUNDS
-    most_s = comparison_share(measurements) * measurements.goal.budget_s
-    plan = turns_of(measurements, steps, turn_s, wanted, most_s)
+    plan = turns_of(measurements, steps, turn_s, wanted, share * measurements.goal.budget_s)
     return asking(plan, reason, purpose)
 
 
@@ -132,6 +159,8 @@ def turns_of(
         wanted: rounds, where they take no more than `most_s` seconds.
     """
     burst = max(1, measurements.script.num_workers or 0)
+    if filled_after(measurements) is not None:
+        burst = 1
     plan = TurnsPlan(
         sizes=tuple(steps),
         num_steps=tuple(

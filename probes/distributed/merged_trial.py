@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from operator import mul
 from statistics import median
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -55,6 +55,7 @@ def merged(parts: Sequence[Trial]) -> Trial:
             key=lambda wait_s: wait_s.median,
             default=None,
         ),
+        "filled_after": _most([part.filled_after for part in parts]),
         "memory": fullest.memory,
         "doubts": tuple(dict.fromkeys(doubt for part in parts for doubt in part.doubts)),
         "ranks": tuple(rank_trial(number, part) for number, part in enumerate(parts)),
@@ -74,17 +75,22 @@ def merged(parts: Sequence[Trial]) -> Trial:
     return msgspec.structs.replace(first, **changes)
 
 
+NumberT = TypeVar("NumberT", int, float)
+
+
+def _most(values: Sequence[NumberT | None]) -> NumberT | None:
+    """The largest of the values of all ranks; `None` unless each has one."""
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None
+
+
 def _slowest_turns(parts: Sequence[Turns]) -> Turns:
     """Each turn took as long as on the slowest rank."""
-
-    def slowest(turn: tuple[float | None, ...]) -> float | None:
-        known = [seconds for seconds in turn if seconds is not None]
-        return max(known) if len(known) == len(turn) else None
 
     rows = zip(*(part.step_s for part in parts), strict=False)  # ranks end at the same round
     return Turns(
         sizes=parts[0].sizes,
-        step_s=tuple(tuple(map(slowest, zip(*row, strict=True))) for row in rows),
+        step_s=tuple(tuple(map(_most, zip(*row, strict=True))) for row in rows),
         real=_mean_real(parts),
     )
 

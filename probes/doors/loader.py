@@ -203,6 +203,10 @@ class LoaderDoor:
 
     # asked of its batches, see `PassingBatches` -----------------------------------------------
 
+    def hold_all(self) -> bool | None:
+        """See `PassingBatches`."""
+        return None if self._primary is None else self._primary.holds_all()
+
     def inputs(self) -> InputSize | None:
         """How the batches of the trial that ends now varied."""
         return None if self._primary is None else self._primary.inputs()

@@ -75,6 +75,9 @@ class PassingBatches(Protocol):
     def meter(self) -> TokenMeter:
         """Is told of them."""
 
+    def hold_all(self) -> bool | None:
+        """Whether every batch that the loader may hold ready is made; `None`: nothing tells."""
+
     def inputs(self) -> InputSize | None:
         """How those of the trial that ends now varied; `None` where nothing tells."""
 

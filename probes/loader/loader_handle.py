@@ -79,6 +79,7 @@ class LoaderHandle:
         self.was_asked = False
         self.steps_at_fetch = self.steps_between = 0
         self._iterator: weakref.ref[Any] | None = None
+        self._fetched_from: weakref.ref[Any] | None = None
         self.cannot_steer = "" if loader.batch_sampler is not None else "the dataset batches itself"
         self._in_order = bool(getattr(loader, "in_order", True)) or loader.num_workers == 0
         self._max_stale = 8 + 4 * loader.num_workers * (loader.prefetch_factor or 1)
@@ -194,6 +195,21 @@ class LoaderHandle:
         num_batches, since = self.taken_ahead
         self.taken_ahead = (num_batches + 1, since)
 
+    def holds_all(self) -> bool | None:
+        """Whether the loader's workers have made every batch that it may hold ready.
+
+        `None` where nothing tells: it has no workers, or keeps its batches as torch does not.
+        """
+        iterator = None if self._fetched_from is None else self._fetched_from()
+        if iterator is None:
+            return None
+        inner = iterator.__dict__.get("_batchadvisor_inner", iterator)
+        ready, wanted = getattr(inner, "_data_queue", None), getattr(inner, "_tasks_outstanding", 0)
+        try:
+            return None if ready is None else bool(ready.qsize() >= wanted)
+        except NotImplementedError:  # on macOS, of a queue between processes
+            return None
+
     def note_steps(self, num_steps: int) -> None:
         """A batch for training goes to the script after so many optimizer steps."""
         if self.taken_ahead[0] or self.trains:  # the first comes after those of whatever else
@@ -306,6 +322,7 @@ class LoaderHandle:
             StopIteration: the script's own epoch is over, or the dataset yields nothing.
         """
         self.was_asked = True
+        self._fetched_from = weakref.ref(iterator)
         inner = iterator.__dict__.get("_batchadvisor_inner", iterator)
         times = (self.asked or 1) / (self.native or 1)
         is_seen = self.epochs.is_seen(iterator, times, training=training)

@@ -33,6 +33,8 @@ class WarmUp:
         self._num_stale = num_stale
         self._num_queued = QUEUED * num_workers if num_workers > 1 else 0
         self._seconds: list[float] = []
+        self._filled_after: int | None = None
+        self._is_full = False
 
     @property
     def num_steps(self) -> int:
@@ -45,6 +47,14 @@ class WarmUp:
         return self._seconds[-1] if self._seconds else None
 
     @property
+    def filled_after(self) -> int | None:
+        """Steps after which the loader held every batch ready that it may; `None`: not by now.
+
+        One that is full after the first step alone, which is a long one, is emptied by the others.
+        """
+        return self._filled_after if self._is_full else None
+
+    @property
     def shortest_s(self) -> float:
         """Seconds of the shortest step, never 0."""
         return max(min(self._seconds), 1e-9)
@@ -54,15 +64,19 @@ class WarmUp:
         last = self._seconds[-num:]
         return max(sum(last) / len(last), 1e-9)
 
-    def add(self, seconds: float, wait_s: float = 0.0) -> None:
+    def add(self, seconds: float, wait_s: float = 0.0, *, full: bool = False) -> None:
         """A step ended.
 
         Args:
             wait_s: of its time, for batches.
+            full: the loader holds every batch ready that it may.
         """
         if self._seconds and wait_s >= WAITS * seconds:  # the first waits for workers to start
             self._num_queued = 0
         self._seconds.append(seconds)
+        self._is_full = full
+        if full and self._filled_after is None:
+            self._filled_after = len(self._seconds)
 
     def is_short(self) -> bool:
         """Whether the time of the trial has room for the steps of a usual one."""
@@ -77,6 +91,7 @@ class WarmUp:
             return False
         self._num_stale -= 1
         self._seconds.clear()
+        self._filled_after = None
         return True
 
     def is_settled(self, spent_s: float) -> bool:
@@ -93,7 +108,8 @@ class WarmUp:
             return False
         if spent_s >= self._time_limit_s:
             return True
-        if len(self._seconds) < self._num_queued and spent_s < self._time_limit_s / 2:
+        drains = len(self._seconds) < self._num_queued and not self._is_full
+        if drains and spent_s < self._time_limit_s / 2:
             return False
         before, last = self._seconds[-2:]
         return abs(last - before) <= SETTLED * last or len(self._seconds) >= MAX_WARMUP_STEPS

@@ -55,6 +55,7 @@ class Window:
         shrinks: the window before ran a larger size, whose last batch is still alive.
         num_ahead: steps that the script still makes with batches of the window before.
         num_workers: of the loader.
+        full: whether it holds every batch ready that it may; `None` where nothing tells.
         meter: counts the tokens of timed steps; `None` where batches do not pass.
         flops: counts the operations of a step, or why that cannot be; `None` leaves that step out.
         inputs: looks at what steps of the warm-up train on; `None` leaves that out.
@@ -81,6 +82,7 @@ class Window:
         shrinks: bool = False,
         num_ahead: int = 0,
         num_workers: int = 0,
+        full: Callable[[], bool | None] = lambda: None,
         meter: TokenMeter | None = None,
         flops: Callable[[], FlopCounter] | str | None = None,
         inputs: ModelInputs | None = None,
@@ -114,6 +116,7 @@ class Window:
         self._deadline_s = deadline_s
         self._evidence = evidence
         self._reading: Reading | None = None
+        self._full = full
         self._agree = agree
         self._are_timed = timed
         self._meter = meter
@@ -244,6 +247,7 @@ class Window:
             size_proof=arrivals.proof,
             micro_batches=micro_batches,
             num_warmup_steps=self._warm_up.num_steps,
+            filled_after=self._warm_up.filled_after,
             step_s=step_s,
             samples_per_s=inverse(step_s, per_step) if step_s and step_s.low > 0 else None,
             input_wait_s=self._timed.wait_time(micro_batches, method),
@@ -297,7 +301,7 @@ class Window:
         """Whether the trial ends with this step of the warm-up."""
         self._device.synchronize()
         seconds = self._device.elapsed_s(self._step_started, end) or 0.0
-        self._warm_up.add(seconds, self._arrivals.wait_s)
+        self._warm_up.add(seconds, self._arrivals.wait_s, full=bool(self._full()))
         fits = self.request.kind == "fit"
         if late and not fits:
             self._memory = self._device.read_memory()

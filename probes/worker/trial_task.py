@@ -180,6 +180,7 @@ class TrialTask:
             shrinks=self._shrinks,
             num_ahead=context.loop.num_ahead,
             num_workers=context.loop.discovery.primary.num_workers,
+            full=self._full,
             meter=self._meter,
             flops=self._flop_counter() if self._counts_flops else None,
             inputs=None if compiles() else ModelInputs(),
@@ -224,6 +225,10 @@ class TrialTask:
             meter=self._meter,
             agree=context.agree,
         )
+
+    def _full(self) -> bool | None:
+        batches = self._context.door.batches
+        return None if batches is None else batches.hold_all()
 
     @property
     def _meter(self) -> TokenMeter | None:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.measured.speeds import OF_A_CPU, speeds_of
-from batchadvisor.records import Goal, Turns
+from batchadvisor.records import Goal, StepQuality, Turns
 
 from ..on_paper import CPU, discovery_of, numbered, record_of, trial_of
 from .drifting import BEST, DriftingMachine, throughput
@@ -101,6 +101,26 @@ class TestCompare:
             widths.append(compared.relative_half_width)
         assert widths[1] > 2 * widths[0]
 
+    @pytest.mark.parametrize(("num_steps", "sure"), [(13, False), (130, False), (13_000, True)])
+    def test_a_window_no_longer_than_a_turn_is_off_by_what_turns_are(self, num_steps, sure):
+        """A third size, in a window of even steps, beside two whose turns of 0.9 s differ by half:
+        the seconds of a public script whose loader sets the pace (dlrm, two cores)."""
+        rows = [(16.6, 42.7), (14.3, 82.7), (16.9, 43.3), (25.9, 40.6), (27.0, 72.1), (19.3, 63.8)]
+        turns = Turns(sizes=(128, 512), step_s=tuple((a / 1e3, b / 1e3) for a, b in rows))
+        quality = StepQuality(num_steps=num_steps, num_clean=num_steps, num_disturbed=0)
+        window = trial_of(168, 0.0179, half_width=0.02, quality=quality)
+        trials = numbered(in_turn(turns, elapsed_s=10.6), window)
+        compared = speeds_of(trials, OF_A_CPU).compare(168, 128)
+        assert (compared.low > 1) == sure
+
+    @pytest.mark.parametrize(
+        ("slow_s", "num", "told"), [(1.3, 3, False), (1.3, 4, True), (0.45, 3, True)]
+    )
+    def test_few_rounds_of_two_states_do_not_tell_which_is_usual(self, slow_s, num, told):
+        """A size of 24 that was held up in two rounds of three seemed a fourth as fast as 3."""
+        rows = ((0.033, slow_s), (0.033, 0.24), (0.033, slow_s), (0.033, slow_s))[:num]
+        assert estimated(Turns(sizes=(3, 24), step_s=rows)).tells(3, 24) == told
+
     def test_more_rounds_and_less_noise_make_it_surer(self):
         noisy = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0]
         rows = tuple((0.02 * slow, 0.05) for slow in noisy)
@@ -191,10 +211,13 @@ class TestSearch:
         met = [trial.turns.sizes for trial in record.trials if trial.turns is not None]
         assert all(max(sizes) <= 8 for sizes in met)
 
-    def test_one_process_a_size_takes_turns_at_the_end(self):
+    def test_one_process_a_size_takes_turns_with_the_own_size_and_at_the_end(self):
         slow = DriftingMachine(seed=0, discovery=discovery_of(native=8, door="template"))
         trials = slow.search(Goal(budget_s=600)).record.trials
-        assert {trial.purpose for trial in trials if trial.turns is not None} == {"confirm"}
+        turns = [trial for trial in trials if trial.turns is not None]
+        assert {trial.purpose for trial in turns} == {"search", "confirm"}
+        searched = [trial.turns.sizes for trial in turns if trial.purpose == "search"]
+        assert all(len(sizes) == 2 and 8 in sizes for sizes in searched)
 
     def test_a_script_too_short_for_turns_is_searched_and_confirmed_without(self):
         """Sizes apart are hard to tell on such a machine: what is confirmed must be right."""

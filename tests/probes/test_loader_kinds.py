@@ -1,6 +1,7 @@
 """Streams, workers that persist, what a loader says of itself, its epochs."""
 
 import itertools
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from batchadvisor.probes.loader.one_pass import passed_again
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    Dataset,
     RandomSampler,
     SequentialSampler,
     TensorDataset,
@@ -105,6 +107,56 @@ class TestPersistentWorkers:
             assert Pass(loader, handle).sizes(2) == [9, 9]
             workers |= {worker.pid for worker in loader._iterator._workers if worker.is_alive()}
         assert len(workers) == 1
+
+
+class Slow(Dataset):
+    """Each sample takes its worker so many seconds."""
+
+    def __init__(self, sample_s):
+        self.sample_s = sample_s
+
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, index):
+        time.sleep(self.sample_s)
+        return index
+
+
+def until(condition, seconds=20.0):
+    """Whether it comes to be so."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not condition():
+        time.sleep(0.01)
+    return condition()
+
+
+class TestHoldsAll:
+    def test_once_the_workers_made_all(self):
+        loader = DataLoader(Slow(0.02), batch_size=4, num_workers=2)
+        handle, script = begun(loader)
+        assert handle.holds_all() is None, "nothing was fetched"
+        script.sizes(4)
+        assert until(handle.holds_all)
+        handle.ask(9)
+        assert script.sizes(1) == [9]
+        assert handle.holds_all() is False, "those of the size before were dropped"
+        assert until(handle.holds_all)
+        assert script.sizes(1) == [9]
+
+    def test_nothing_tells_without_workers(self):
+        handle, script = begun(DataLoader(list(range(40)), batch_size=4))
+        script.sizes(2)
+        assert handle.holds_all() is None
+
+    def test_of_the_iterator_that_took_the_place_of_the_script_s(self):
+        loader = DataLoader(Slow(0.02), batch_size=200, num_workers=1)
+        handle, script = begun(loader)
+        script.sizes(2)
+        handle.ask(9)
+        assert script.sizes(1) == [9]
+        assert handle.holds_all() is False
+        assert until(handle.holds_all)
 
 
 class Repeated:

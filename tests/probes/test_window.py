@@ -1,5 +1,7 @@
 """One trial, driven by a clock and a device on paper."""
 
+import itertools
+
 import msgspec
 import pytest
 from batchadvisor.probes.windows.step_evidence import Reading
@@ -414,6 +416,22 @@ class TestBursts:
     def test_batches_that_were_ready_are_used_up_first(self):
         trial = self.train(5.0, queued=2 * self.WORKERS)
         assert trial.step_s.median == pytest.approx(self.MEAN_S)
+
+    @pytest.mark.parametrize(
+        ("full", "num_warmup", "filled_after"),
+        [
+            ([True], MIN_WARMUP_STEPS, 1),
+            ([False, False, True], MIN_WARMUP_STEPS, 3),
+            ([False], 2 * WORKERS, None),
+            ([True, False], 2 * WORKERS, None),  # the first step was long
+            ([None], 2 * WORKERS, None),
+        ],
+    )
+    def test_a_queue_that_stays_full_need_not_be_used_up(self, full, num_warmup, filled_after):
+        states = itertools.chain(full, itertools.repeat(full[-1]))
+        loop = Loop(num_workers=self.WORKERS, full=lambda: next(states))
+        trial = loop.run([0.3], wait_s=0.0)
+        assert (trial.num_warmup_steps, trial.filled_after) == (num_warmup, filled_after)
 
     def test_no_whole_burst_was_timed(self):
         trial = self.train(1.0, deadline_s=2.0)
