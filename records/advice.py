@@ -31,7 +31,7 @@ Standing = Literal[
     "own",  # it is the script's own size
     "better",  # compared with the own size, and better beyond the noise
     "as good",  # compared, surely no slower than the goal allows, and smaller or cleaner
-    "no gain",  # compared, as good within the noise, and not much smaller
+    "no gain",  # compared, as good and not much smaller, or surely no faster to speak of
     "worse",  # compared, and slower than the goal allows
     "too noisy",  # compared, and the noise does not tell
     "not compared",  # the own size was not timed, or none at all before time was over

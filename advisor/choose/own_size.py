@@ -93,13 +93,29 @@ def standing(measurements: Measurements, size: int) -> Standing:
     if not measurements.speeds.tells(size, own):
         return "too noisy"
     floor = _floor(measurements, size, own)
+    unsure: Standing = (
+        "no gain" if _gains_little(measurements, size, own, compared) else "too noisy"
+    )
     if compared.median < _least_share(measurements, size, own):
-        return "worse" if compared.high < 1 else "too noisy"
+        return "worse" if compared.high < 1 else unsure
     if compared.low > floor:
         if compared.low > 1:
             return "better"
         return "no gain" if _gains_nothing(measurements, size, own) else "as good"
-    return "worse" if compared.high < floor else "too noisy"
+    return "worse" if compared.high < floor else unsure
+
+
+def _gains_little(measurements: Measurements, size: int, own: int, compared: Spread) -> bool:
+    """Whether a size may be a little faster than the own one, surely not by more than the default
+    tolerance, and nothing else speaks for it that the user asked for."""
+    if (
+        measurements.goal.kind != "knee"
+        or _granted(measurements)
+        or own < smallest_sound(measurements)
+    ):
+        return False
+    clean = measurements.harmful(own) and not measurements.harmful(size)
+    return not clean and compared.high <= 1 + Goal().tolerance
 
 
 def _nothing_is_known(measurements: Measurements, own: int) -> bool:

@@ -5,7 +5,7 @@ They put a decision into words. What was chosen, and by which rule, they are tol
 
 from __future__ import annotations
 
-from ...records import Choice
+from ...records import Choice, Goal
 from ...units import format_bytes, format_seconds, format_share
 from ..choose.decision import Because, Decision, Rival, Rule
 from ..measured.measurements import Measurements
@@ -136,6 +136,11 @@ def _kept(measurements: Measurements, decision: Decision) -> str:
     between = ""
     if ratio is not None:
         between = f" (x{ratio.low:.2f} to x{ratio.high:.2f} the {rate_name(measurements)})"
+    if decision.standing == "no gain" and ratio is not None and _is_larger_or_may_lose(decision):
+        return (
+            f"The search chose {size}, which is at most x{ratio.high:.2f} as fast as the script's "
+            f"own {own}{between}. No change is worth that."
+        )
     if decision.standing == "no gain":
         return (
             f"The search chose {size}, which is about as fast as the script's own {own}{between} "
@@ -153,6 +158,13 @@ def _kept(measurements: Measurements, decision: Decision) -> str:
         f"The script keeps its own {own} until a measurement tells{': ' + cause if cause else ''}. "
         f"{most}{disturbances.remedy(measurements)}"
     )
+
+
+def _is_larger_or_may_lose(decision: Decision) -> bool:
+    """Whether the size of the goal is larger than the own one, or may be slower than it may be."""
+    own, size, ratio = decision.size, decision.considered, decision.ratio
+    larger = own is not None and size is not None and size > own
+    return larger or (ratio is not None and ratio.low <= 1 - Goal().tolerance)
 
 
 def _nothing_larger(measurements: Measurements) -> str:

@@ -380,6 +380,40 @@ class TestSmallerSizes:
     def test_one_that_is_no_faster_has_to_be_much_smaller(self, size, share, said):
         assert standing(Measurements.of(self.run(share, size=size)), size) == said
 
+    @pytest.mark.parametrize(
+        ("size", "shares", "said"),
+        [
+            (8, (0.93, 1.0), "no gain"),
+            (8, (0.85, 1.15), "too noisy"),
+            (24, (0.97, 1.02), "no gain"),
+            (24, (0.97, 1.1), "too noisy"),
+        ],
+    )
+    def test_what_is_surely_no_faster_to_speak_of_is_not_too_noisy(self, size, shares, said):
+        """It gains no more than the tolerance, whatever else the noise leaves open."""
+        own_s = 0.032
+        rows = tuple((own_s * size / 16 / share, own_s) for share in shares * 3)
+        turns = Turns(sizes=(size, 16), step_s=rows)
+        middle = sum(shares) / 2
+        run = record(
+            *(timed(16, own_s), timed(size, own_s * size / 16 / middle)),
+            trial_of(16, kind="turns", turns=turns),
+            discovery=discovery_of(16),
+        )
+        assert standing(Measurements.of(run), size) == said
+
+    def test_its_words(self):
+        own_s = 0.032
+        rows = tuple((own_s / 2 / share, own_s) for share in (0.93, 1.0) * 3)
+        windows = timed(16, own_s), timed(8, own_s / 2 / 0.965), timed(32, 0.0635)
+        turns = trial_of(16, kind="turns", turns=Turns(sizes=(8, 16), step_s=rows))
+        advice = advise(record(*windows, turns, discovery=discovery_of(16)))
+        assert (advice.recommended.batch_size, advice.standing) == (16, "no gain")
+        assert "as fast as the script's own 16 (x0.9" in advice.reason
+        assert "chose 8, which is at most x1.0" in advice.reason
+        assert advice.headline.startswith("Keep batch size 16: 5")
+        assert "noisy" not in advice.headline + advice.reason
+
     def test_a_tolerance_that_was_granted_is_for_any_smaller_size(self):
         assert standing(Measurements.of(self.run(0.9, tolerance=0.2, size=12)), 12) == "as good"
 
