@@ -13,7 +13,7 @@ FIELD = 0.5
 """Sizes from this share of the best throughput on are compared."""
 COMPARISON_SHARE = 0.1
 """One comparison may cost this share of the budget."""
-OWN_COMPARISON_SHARE = 0.2
+OWN_COMPARISON_SHARE = 0.3
 """One of the script's own size and a larger one may cost this share, where it is the only one that
 has both: what is gained is the answer."""
 ONLY_COMPARISON_SHARE = 0.5

@@ -8,11 +8,11 @@ from ...records import TrialRequest
 from ..choose.decision import choose
 from ..choose.finalists import FINALIST_ROUNDS, best_of, finalists, readings_of, rounds_of
 from ..measured.measurements import Measurements
-from ..measured.turn_sizes import field, have_met
+from ..measured.turn_sizes import field, have_met, long_pair
 from . import at_once, clean_search
 from .cost import Budget
 from .requests import fit_request, timed_request
-from .turns_plan import comparison
+from .turns_plan import comparison, long_pair_again
 
 MAX_CONFIRMATIONS = 12
 
@@ -92,6 +92,7 @@ def _with_own(measurements: Measurements, sizes: tuple[int, ...]) -> tuple[int, 
     if own is None or own in sizes or device is None or device.kind != "cpu":
         return sizes
     met = any({sizes[0], own} <= set(turns.sizes) for turns in measurements.turns)
+    met = met and long_pair(measurements).keys() != {sizes[0], own}  # these met once, in few rounds
     can_meet = {sizes[0], own} <= set(able)
     timed = measurements.best_timed
     if met or can_meet or not {sizes[0], own} <= set(timed) or not measurements.usable(own):
@@ -114,6 +115,8 @@ def _in_turn(measurements: Measurements, sizes: tuple[int, ...]) -> TrialRequest
     able = field(measurements)
     if measurements.goal.kind == "memory":
         return None  # sizes alone are compared
+    if long_pair(measurements).keys() == {*sizes, own}:
+        return long_pair_again(measurements)
     met = any({sizes[0], own} <= set(turns.sizes) for turns in measurements.search_turns)
     if met and not set(sizes) <= set(able):
         return None  # the time is better spent on the rival, which takes no turns

@@ -23,6 +23,7 @@ from ..measured.turn_sizes import (
     comparison_share,
     field,
     filled_after,
+    have_met,
     long_pair,
     timed_beside_others,
     warmup_steps,
@@ -82,10 +83,26 @@ def _beside_own(measurements: Measurements) -> TrialRequest | None:
         return None
     own, size = steps
     known = measurements.searched_speeds.compare(size, own, SURE)
-    if known is not None and known.high < 1:
+    surely_loses = known is not None and known.high < 1
+    return None if surely_loses else _long_turns(measurements, steps)
+
+
+def long_pair_again(measurements: Measurements) -> TrialRequest | None:
+    """These two in turn in the fresh process, where it is still open which of them is faster."""
+    steps = long_pair(measurements)
+    if not steps or have_met(measurements, steps.keys()):
         return None
-    reason = f"{size} in turn with the script's own"
-    return _comparison(measurements, steps, OWN_COMPARISON_SHARE, reason)
+    own, size = steps
+    known = measurements.speeds.compare(size, own, SURE)
+    is_open = known is None or known.low <= 1 <= known.high
+    return _long_turns(measurements, steps, "confirm") if is_open else None
+
+
+def _long_turns(
+    measurements: Measurements, steps: dict[int, float], purpose: Purpose = "search"
+) -> TrialRequest:
+    reason = f"{max(steps)} in turn with the script's own"
+    return _comparison(measurements, steps, OWN_COMPARISON_SHARE, reason, purpose)
 
 
 def more_rounds(
