@@ -161,7 +161,8 @@ def _kept(measurements: Measurements, decision: Decision) -> str:
 
 
 def _is_larger_or_may_lose(decision: Decision) -> bool:
-    """Whether the size of the goal is larger than the own one, or may be slower than it may be."""
+    """Whether the size of the goal is larger than the own one, or slower than the tolerance allows
+    for all that the noise tells."""
     own, size, ratio = decision.size, decision.considered, decision.ratio
     larger = own is not None and size is not None and size > own
     return larger or (ratio is not None and ratio.low <= 1 - Goal().tolerance)

@@ -204,9 +204,13 @@ class LoaderHandle:
         if iterator is None:
             return None
         inner = iterator.__dict__.get("_batchadvisor_inner", iterator)
-        ready, wanted = getattr(inner, "_data_queue", None), getattr(inner, "_tasks_outstanding", 0)
+        ready, wanted = (
+            getattr(inner, name, None) for name in ("_data_queue", "_tasks_outstanding")
+        )
+        if ready is None or wanted is None:
+            return None
         try:
-            return None if ready is None else bool(ready.qsize() >= wanted)
+            return bool(ready.qsize() >= wanted)
         except NotImplementedError:  # on macOS, of a queue between processes
             return None
 
