@@ -76,6 +76,9 @@ class Batches:
 
     meter = None
 
+    def hold_all(self):
+        return None
+
     def inputs(self):
         return INPUTS
 
