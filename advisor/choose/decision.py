@@ -21,7 +21,7 @@ from ..measured.trials import throughput, undisturbed
 from . import clean_size
 from .finalists import finalists, passed_over
 from .knee import fastest, gains_little, knee, tail_avoided, uncompared
-from .own_size import against_own, at_most, standing, surely_faster
+from .own_size import against_own, at_most, is_hardly_faster, standing, surely_faster
 
 MUCH_FASTER = 1.15
 """A size whose interval says it may be so many times as fast leaves the answer open."""
@@ -52,6 +52,7 @@ OfTheGoal = Literal[
 OfTheOwnSize = Literal[
     "asked for",  # `other`, the own size, was not; `among`: what chose among those that were
     "not better",  # the script keeps its size: compared with it, that of the goal is no gain
+    "hardly faster",  # the script keeps its size: that of the goal is surely no faster to speak of
     "too noisy",  # the script keeps its size; `numbers`: no other is more times as fast
     "not compared",  # no size: `other`, the own one, was not timed; `sizes` ran
     "surely faster",  # than the own size, which is not told of `other`, the one of the goal
@@ -212,6 +213,8 @@ def _against_own(measurements: Measurements, wanted: int) -> Decision:
     if own is not None and wanted_standing in ("worse", "no gain", "too noisy"):
         by_joules = measurements.goal.kind == "energy"
         rule: Rule = "too noisy" if wanted_standing == "too noisy" else "not better"
+        if wanted_standing == "no gain" and ratio and is_hardly_faster(measurements, wanted, ratio):
+            rule = "hardly faster"
         most = at_most(measurements) if rule == "too noisy" else None
         why = "samples per joule" if by_joules else ""
         because = Because(rule, numbers=() if most is None else (most,), why=why)

@@ -93,9 +93,7 @@ def standing(measurements: Measurements, size: int) -> Standing:
     if not measurements.speeds.tells(size, own):
         return "too noisy"
     floor = _floor(measurements, size, own)
-    unsure: Standing = (
-        "no gain" if _gains_little(measurements, size, own, compared) else "too noisy"
-    )
+    unsure: Standing = "no gain" if is_hardly_faster(measurements, size, compared) else "too noisy"
     if compared.median < _least_share(measurements, size, own):
         return "worse" if compared.high < 1 else unsure
     if compared.low > floor:
@@ -105,17 +103,18 @@ def standing(measurements: Measurements, size: int) -> Standing:
     return "worse" if compared.high < floor else unsure
 
 
-def _gains_little(measurements: Measurements, size: int, own: int, compared: Spread) -> bool:
-    """Whether a size may be a little faster than the own one, surely not by more than the default
-    tolerance, and nothing else speaks for it that the user asked for."""
-    if (
-        measurements.goal.kind != "knee"
-        or _granted(measurements)
-        or own < smallest_sound(measurements)
-    ):
+def is_hardly_faster(measurements: Measurements, size: int, compared: Spread) -> bool:
+    """Whether a size is surely no faster than the script's own by more than the default tolerance,
+    and nothing else speaks for it that the user asked for.
+
+    Args:
+        compared: its throughput over that of the own size.
+    """
+    own = measurements.own_size
+    if own is None or measurements.goal.kind != "knee" or _granted(measurements):
         return False
-    clean = measurements.harmful(own) and not measurements.harmful(size)
-    return not clean and compared.high <= 1 + Goal().tolerance
+    for_another_reason = own < smallest_sound(measurements) or _is_cleaner(measurements, size, own)
+    return not for_another_reason and compared.high <= 1 + Goal().tolerance
 
 
 def _nothing_is_known(measurements: Measurements, own: int) -> bool:
@@ -154,7 +153,7 @@ def _floor(measurements: Measurements, size: int, own: int) -> float:
     sound = smallest_sound(measurements)
     for_another_reason = (
         (measurements.goal.kind == "knee" and size < own)
-        or (measurements.harmful(own) and not measurements.harmful(size))
+        or _is_cleaner(measurements, size, own)
         or own < sound <= size
     )
     if not for_another_reason:
@@ -185,8 +184,13 @@ def _gains_nothing(measurements: Measurements, size: int, own: int) -> bool:
 
 def _is_for_memory_alone(measurements: Measurements, size: int, own: int) -> bool:
     """Whether all that speaks for a size is that it is smaller than the own one."""
-    clean = measurements.harmful(own) and not measurements.harmful(size)
-    return measurements.goal.kind == "knee" and size < own and not clean
+    is_cleaner = _is_cleaner(measurements, size, own)
+    return measurements.goal.kind == "knee" and size < own and not is_cleaner
+
+
+def _is_cleaner(measurements: Measurements, size: int, own: int) -> bool:
+    """Whether a size does no harm at the end of its epochs, where the own one does."""
+    return measurements.harmful(own) and not measurements.harmful(size)
 
 
 def _granted(measurements: Measurements) -> float:

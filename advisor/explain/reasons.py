@@ -5,7 +5,7 @@ They put a decision into words. What was chosen, and by which rule, they are tol
 
 from __future__ import annotations
 
-from ...records import Choice, Goal
+from ...records import Choice
 from ...units import format_bytes, format_seconds, format_share
 from ..choose.decision import Because, Decision, Rival, Rule
 from ..measured.measurements import Measurements
@@ -38,7 +38,7 @@ def reason(
     if decision.standing == "own unknown" and discovery is not None:
         why = discovery.why_own_unknown
         parts.append(f"The script's own size is unknown, nothing is compared with it: {why}.")
-    if because.rule not in ("not better", "too noisy"):
+    if because.rule not in ("not better", "hardly faster", "too noisy"):
         if native is not None and native.batch_size != choice.batch_size:
             parts.append(against_own(choice, native, decision.ratio, rate_name(measurements)))
             parts.append(_load(measurements, choice.batch_size, native.batch_size))
@@ -109,7 +109,7 @@ def _words(
                 f"{why}The script's own {other} was not asked for, so that nothing says how it "
                 f"compares: {add} to find out."
             )
-        case "not better" | "too noisy":
+        case "not better" | "hardly faster" | "too noisy":
             return _kept(measurements, decision)
         case "surely faster":
             return (
@@ -136,7 +136,7 @@ def _kept(measurements: Measurements, decision: Decision) -> str:
     between = ""
     if ratio is not None:
         between = f" (x{ratio.low:.2f} to x{ratio.high:.2f} the {rate_name(measurements)})"
-    if decision.standing == "no gain" and ratio is not None and _is_larger_or_may_lose(decision):
+    if decision.because.rule == "hardly faster" and ratio is not None:
         return (
             f"The search chose {size}, which is at most x{ratio.high:.2f} as fast as the script's "
             f"own {own}{between}. No change is worth that."
@@ -158,14 +158,6 @@ def _kept(measurements: Measurements, decision: Decision) -> str:
         f"The script keeps its own {own} until a measurement tells{': ' + cause if cause else ''}. "
         f"{most}{disturbances.remedy(measurements)}"
     )
-
-
-def _is_larger_or_may_lose(decision: Decision) -> bool:
-    """Whether the size of the goal is larger than the own one, or slower than the tolerance allows
-    for all that the noise tells."""
-    own, size, ratio = decision.size, decision.considered, decision.ratio
-    larger = own is not None and size is not None and size > own
-    return larger or (ratio is not None and ratio.low <= 1 - Goal().tolerance)
 
 
 def _nothing_larger(measurements: Measurements) -> str:

@@ -40,7 +40,9 @@ one size alone. Beside three busy processes one round had two sizes of a GAN ali
 one is x2.6 as fast (bench/results/regret_amd-epyc-2-cores_2026-11-27.json)."""
 SPLIT = 2.0
 """Readings in turn of one size that differ by so much are of two states of the machine: fewer than
-`CLEAN` do not tell which of them is the usual one."""
+`CLEAN` do not tell which of them is the usual one. On paper a size that truly gives 100 samples/s
+was read with 18, 101 and 18, beside a smaller one with 91 each time (seed 347 of
+tests/advisor/test_mixtures.py)."""
 SPUN = 3.0
 """A step that used so many times the CPU time that its samples take in another step, spun: its
 threads waited for one that had no core. With two threads on one core and a neighbour on the
@@ -112,7 +114,7 @@ class Reading(NamedTuple):
         weight: of a turn whose batches are uneven, its share of time; 0 of others.
         clean: nothing held it up.
         cpu_s: CPU seconds of a micro-batch; `None` where unknown.
-        lasted_s: seconds of its steps, 0 where unknown.
+        lasted_s: seconds of its timed steps, of a turn with its warm-up; 0 where unknown.
         trial, process: that it was taken in, by number.
         round: of a turn; `None` of a window, which is as long as many.
     """

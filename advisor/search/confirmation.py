@@ -91,8 +91,10 @@ def _with_own(measurements: Measurements, sizes: tuple[int, ...]) -> tuple[int, 
     device = measurements.record.device
     if own is None or own in sizes or device is None or device.kind != "cpu":
         return sizes
-    met = any({sizes[0], own} <= set(turns.sizes) for turns in measurements.turns)
-    met = met and long_pair(measurements).keys() != {sizes[0], own}  # these met once, in few rounds
+    # Long steps met in few rounds.
+    met = long_pair(measurements).keys() != {sizes[0], own} and any(
+        {sizes[0], own} <= set(turns.sizes) for turns in measurements.turns
+    )
     can_meet = {sizes[0], own} <= set(able)
     timed = measurements.best_timed
     if met or can_meet or not {sizes[0], own} <= set(timed) or not measurements.usable(own):

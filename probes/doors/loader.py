@@ -203,9 +203,9 @@ class LoaderDoor:
 
     # asked of its batches, see `PassingBatches` -----------------------------------------------
 
-    def hold_all(self) -> bool | None:
+    def are_all_ready(self) -> bool:
         """See `PassingBatches`."""
-        return None if self._primary is None else self._primary.holds_all()
+        return self._primary is not None and self._primary.holds_all()
 
     def inputs(self) -> InputSize | None:
         """How the batches of the trial that ends now varied."""

@@ -75,8 +75,8 @@ class PassingBatches(Protocol):
     def meter(self) -> TokenMeter:
         """Is told of them."""
 
-    def hold_all(self) -> bool | None:
-        """Whether every batch that the loader may hold ready is made; `None`: nothing tells."""
+    def are_all_ready(self) -> bool:
+        """Whether workers have made every one that the loader may hold; not where nothing tells."""
 
     def inputs(self) -> InputSize | None:
         """How those of the trial that ends now varied; `None` where nothing tells."""

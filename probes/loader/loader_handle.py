@@ -195,24 +195,24 @@ class LoaderHandle:
         num_batches, since = self.taken_ahead
         self.taken_ahead = (num_batches + 1, since)
 
-    def holds_all(self) -> bool | None:
+    def holds_all(self) -> bool:
         """Whether the loader's workers have made every batch that it may hold ready.
 
-        `None` where nothing tells: it has no workers, or keeps its batches as torch does not.
+        Not where nothing tells: it has no workers, or keeps its batches as torch does not.
         """
         iterator = None if self._fetched_from is None else self._fetched_from()
         if iterator is None:
-            return None
+            return False
         inner = iterator.__dict__.get("_batchadvisor_inner", iterator)
         ready, wanted = (
             getattr(inner, name, None) for name in ("_data_queue", "_tasks_outstanding")
         )
         if ready is None or wanted is None:
-            return None
+            return False
         try:
             return bool(ready.qsize() >= wanted)
         except NotImplementedError:  # on macOS, of a queue between processes
-            return None
+            return False
 
     def note_steps(self, num_steps: int) -> None:
         """A batch for training goes to the script after so many optimizer steps."""

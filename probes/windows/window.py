@@ -55,7 +55,7 @@ class Window:
         shrinks: the window before ran a larger size, whose last batch is still alive.
         num_ahead: steps that the script still makes with batches of the window before.
         num_workers: of the loader.
-        full: whether it holds every batch ready that it may; `None` where nothing tells.
+        full: whether it holds every batch ready that it may.
         meter: counts the tokens of timed steps; `None` where batches do not pass.
         flops: counts the operations of a step, or why that cannot be; `None` leaves that step out.
         inputs: looks at what steps of the warm-up train on; `None` leaves that out.
@@ -82,7 +82,7 @@ class Window:
         shrinks: bool = False,
         num_ahead: int = 0,
         num_workers: int = 0,
-        full: Callable[[], bool | None] = lambda: None,
+        full: Callable[[], bool] = lambda: False,
         meter: TokenMeter | None = None,
         flops: Callable[[], FlopCounter] | str | None = None,
         inputs: ModelInputs | None = None,
@@ -301,7 +301,7 @@ class Window:
         """Whether the trial ends with this step of the warm-up."""
         self._device.synchronize()
         seconds = self._device.elapsed_s(self._step_started, end) or 0.0
-        self._warm_up.add(seconds, self._arrivals.wait_s, full=bool(self._full()))
+        self._warm_up.add(seconds, self._arrivals.wait_s, full=self._full())
         fits = self.request.kind == "fit"
         if late and not fits:
             self._memory = self._device.read_memory()

@@ -180,7 +180,7 @@ class TrialTask:
             shrinks=self._shrinks,
             num_ahead=context.loop.num_ahead,
             num_workers=context.loop.discovery.primary.num_workers,
-            full=self._full,
+            full=self._are_all_ready,
             meter=self._meter,
             flops=self._flop_counter() if self._counts_flops else None,
             inputs=None if compiles() else ModelInputs(),
@@ -226,9 +226,9 @@ class TrialTask:
             agree=context.agree,
         )
 
-    def _full(self) -> bool | None:
+    def _are_all_ready(self) -> bool:
         batches = self._context.door.batches
-        return None if batches is None else batches.hold_all()
+        return batches is not None and batches.are_all_ready()
 
     @property
     def _meter(self) -> TokenMeter | None:

@@ -112,6 +112,13 @@ OF_THE_OWN_SIZE = {
         ),
         device=CPU,
     ),
+    "hardly faster": of(
+        *searched({4: 0.0518, 8: 0.1, 32: 0.4}),
+        trial_of(
+            8, kind="turns", turns=Turns(sizes=(4, 8), step_s=((0.0538, 0.1), (0.05, 0.1)) * 3)
+        ),
+        device=CPU,
+    ),
     "too noisy": of(*searched({4: 0.2, 8: 0.1, 12: 0.135}, half_width=0.1), kind="throughput"),
     "not compared": of(*searched({32: 0.16, 64: 0.3048})),
     "surely faster": of(

@@ -115,7 +115,7 @@ class TestDecision:
         assert "batch 900: larger than the dataset, whose epoch has 300" in above.message
 
     def test_kept_for_the_own_size(self):
-        for name, considered in (("not better", 32), ("too noisy", 12)):
+        for name, considered in (("not better", 32), ("hardly faster", 4), ("too noisy", 12)):
             decision = decided(OF_THE_OWN_SIZE[name])
             assert (decision.size, decision.considered) == (8, considered)
             assert decision.ratio is not None

@@ -133,29 +133,29 @@ def until(condition, seconds=20.0):
 
 class TestHoldsAll:
     def test_once_the_workers_made_all(self):
-        loader = DataLoader(Slow(0.02), batch_size=4, num_workers=2)
+        loader = DataLoader(Slow(0.05), batch_size=4, num_workers=2)
         handle, script = begun(loader)
-        assert handle.holds_all() is None, "nothing was fetched"
+        assert not handle.holds_all(), "nothing was fetched"
         script.sizes(4)
         assert until(handle.holds_all)
         handle.ask(9)
         assert script.sizes(1) == [9]
-        assert handle.holds_all() is False, "those of the size before were dropped"
+        assert not handle.holds_all(), "those of the size before were dropped"
         assert until(handle.holds_all)
         assert script.sizes(1) == [9]
 
     def test_nothing_tells_without_workers(self):
         handle, script = begun(DataLoader(list(range(40)), batch_size=4))
         script.sizes(2)
-        assert handle.holds_all() is None
+        assert not handle.holds_all()
 
     def test_of_the_iterator_that_took_the_place_of_the_script_s(self):
-        loader = DataLoader(Slow(0.02), batch_size=200, num_workers=1)
+        loader = DataLoader(Slow(0.05), batch_size=200, num_workers=1)
         handle, script = begun(loader)
         script.sizes(2)
         handle.ask(9)
         assert script.sizes(1) == [9]
-        assert handle.holds_all() is False
+        assert not handle.holds_all()
         assert until(handle.holds_all)
 
 

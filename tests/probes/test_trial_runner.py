@@ -76,8 +76,8 @@ class Batches:
 
     meter = None
 
-    def hold_all(self):
-        return None
+    def are_all_ready(self):
+        return False
 
     def inputs(self):
         return INPUTS

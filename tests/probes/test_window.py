@@ -424,7 +424,6 @@ class TestBursts:
             ([False, False, True], MIN_WARMUP_STEPS, 3),
             ([False], 2 * WORKERS, None),
             ([True, False], 2 * WORKERS, None),  # the first step was long
-            ([None], 2 * WORKERS, None),
         ],
     )
     def test_a_queue_that_stays_full_need_not_be_used_up(self, full, num_warmup, filled_after):
