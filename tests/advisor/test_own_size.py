@@ -363,7 +363,7 @@ class TestSmallerSizes:
         ("size", "share", "why", "said"),
         [
             (8, 0.97, "worse", "chose 8, but compared with the script's own 16 it is not better"),
-            (10, 0.99, "no gain", "chose 10, which is at most x1.01 as fast as the script's own 16"),
+            (10, 0.99, "no gain", "chose 10, which is at most x1.01 as fast as the script's own"),
         ],
     )
     def test_the_own_size_stays_where_another_gains_nothing(self, size, share, why, said):
