@@ -94,7 +94,7 @@ class KnownOutputs:
                 not given.
         """
         make = func if make is None else make
-        if torch.is_inference_mode_enabled() or not is_told_by_shapes(func):
+        if not is_told_by_shapes(func):
             return make(*args, **kwargs)
         given: list[FakeTensor] = []
         asked = self._asked(func, args, kwargs, given)
@@ -102,7 +102,9 @@ class KnownOutputs:
             return make(*args, **kwargs)
         known = self._known.get(asked, UNKNOWN)
         if known is UNKNOWN:
-            kind = self._kernels.kind_of(func, args, kwargs, given)
+            # Nobody compared the kernels with operations that record nothing at all.
+            inference = torch.is_inference_mode_enabled()
+            kind = None if inference else self._kernels.kind_of(func, args, kwargs, given)
             types = None if kind is None else self._kernels.types.get(kind, UNKNOWN)
             known = None
             if types is not UNKNOWN and types is not None:
@@ -128,7 +130,7 @@ class KnownOutputs:
         self, func: Any, args: Any, kwargs: Any, given: list[FakeTensor]
     ) -> tuple[Any, ...] | None:
         """All that an output may depend on; `None` where that cannot be told."""
-        key: list[Any] = [func, torch.get_default_dtype()]
+        key: list[Any] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
         if not (self._describe(args, key, given) and self._describe_named(kwargs, key, given)):
             return None
         if _is_of_storage(func):
@@ -157,6 +159,7 @@ class KnownOutputs:
                     value.stride(),
                     value.fake_device,
                     value.requires_grad,
+                    value.is_inference(),
                 )
                 given.append(value)
             elif kind in SIMPLE:

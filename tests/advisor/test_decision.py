@@ -1,5 +1,6 @@
 """The decision: which rule chose, and that the sentences have words for each."""
 
+import functools
 from typing import get_args
 
 import msgspec
@@ -19,7 +20,7 @@ from batchadvisor.advisor.explain.ratios import against_own
 from batchadvisor.advisor.explain.reasons import reason
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.records import Choice, Goal, Observed, Spread, Standing, Turns
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ..on_paper import discovery_of, exactly, record_of, trial_of
@@ -169,6 +170,7 @@ SIZES = st.integers(1, 4096)
 RATIOS = st.builds(exactly, st.floats(0.1, 10), st.floats(0, 0.9))
 
 
+@functools.cache  # to make one takes longer than to draw from it
 def reasons_by(rule, among=None):
     """Any that a rule may have: it names a size, and has numbers to go by."""
     return st.builds(
@@ -184,6 +186,7 @@ def reasons_by(rule, among=None):
     )
 
 
+@functools.cache
 def decisions_by(rule):
     """Decisions of any numbers, by this rule."""
     return st.builds(
@@ -227,6 +230,7 @@ class TestWords:
         assert text.startswith(f"{said} than the script's own 8 (x")
 
     @pytest.mark.parametrize("rule", RULES)
+    @settings(max_examples=25)
     @given(data=st.data())
     def test_each_rule_has_some(self, rule, data):
         """Whatever was decided, the sentences say it, and ask the record for nothing more."""

@@ -75,8 +75,13 @@ def search(memory, *, native=NATIVE, blind=False, noise=0.0, rng=None):
 class TestSweep:
     """The answer always ran; it lies within 8 % of the largest size within the margin."""
 
-    def test_every_limit(self):
-        for largest in range(1, 20_001):
+    @pytest.mark.parametrize(
+        "limits",
+        [SOME, pytest.param(range(1, 20_001), marks=pytest.mark.slow)],
+        ids=["some", "all"],
+    )
+    def test_every_limit(self, limits):
+        for largest in limits:
             result = search(law(largest))
             fits = largest_within(law(largest), TARGET)
             assert 0.92 * fits <= result.size <= fits

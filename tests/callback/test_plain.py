@@ -39,6 +39,8 @@ from torch.utils.data import DataLoader, TensorDataset
 loader = DataLoader(TensorDataset(torch.randn(4096, 64)), batch_size=8)
 model = torch.nn.Linear(64, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+print("imported", flush=True)
+input()
 with ProfilingCallback("log", profile=False, quiet=True) as prof:
     begun = time.monotonic()
     for (rows,) in prof.watch(loader):
@@ -91,16 +93,14 @@ class TestRecord:
         to a training of one process, and further ranks to one of several."""
         (tmp_path / "train.py").write_text(BESIDE_OTHERS)
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        with bench("loads").neighbours(os.cpu_count() or 1, "busy-beside"):
-            done = subprocess.run(
-                [sys.executable, "train.py", str(ranks)],
-                cwd=tmp_path,
-                env=environment,
-                check=True,
-                capture_output=True,
-                text=True,
-            )
-        causes, told = json.loads(done.stdout.splitlines()[-1])
+        command = [sys.executable, "train.py", str(ranks)]
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, cwd=tmp_path, env=environment, **streams) as process:
+            assert process.stdout.readline() == "imported\n"  # which takes long beside others
+            with bench("loads").neighbours(os.cpu_count() or 1, "busy-beside"):
+                said, _ = process.communicate("go on\n")
+        assert process.returncode == 0
+        causes, told = json.loads(said.splitlines()[-1])
         named = [text for kind, text in causes if kind == "processes" and "busy-beside" in text]
         assert bool(named) is (ranks == 1)
         assert all(kind != "frequency" for kind, _ in causes)

@@ -17,7 +17,7 @@ from batchadvisor.session.run_traces import stacks_of, with_flames
 from ..trace.test_flames import check_speedscope
 from .driver import LIMIT_S
 
-RUNS = ("plain", "positional")
+RUNS = ("plain", pytest.param("positional", marks=pytest.mark.slow))
 
 
 def profiled(result):

@@ -120,7 +120,9 @@ class TestTimes:
             ("peak_memory", "cannot tell"),
         ]
 
-    @pytest.mark.parametrize("num", [7, 8, 12, 20])
+    @pytest.mark.parametrize(
+        "num", [7, *(pytest.param(num, marks=pytest.mark.slow) for num in (8, 12, 20))]
+    )
     def test_false_alarms_are_at_most_one_in_a_hundred(self, num):
         """Of a script against itself, whatever the noise: heavy tails, spells, all above +0 %."""
         draw = random.Random(num)

@@ -150,13 +150,17 @@ def test_images_have_no_length():
 @pytest.mark.parametrize(
     ("other", "carriers", "reason"),
     [
-        (rows(12, 2), {}, NO_CARRIER),
-        (Graph(rows(12, 2)), {(("item", 0),): 0}, OWN_KIND),
-        (pack_sequence([rows(3), rows(2)]), {(("item", 0),): 0}, OWN_KIND),
-        (nested_tensor([rows(3), rows(2)], layout=torch.jagged), {(("item", 0),): 0}, OWN_KIND),
+        (lambda: rows(12, 2), {}, NO_CARRIER),
+        (lambda: Graph(rows(12, 2)), {(("item", 0),): 0}, OWN_KIND),
+        (lambda: pack_sequence([rows(3), rows(2)]), {(("item", 0),): 0}, OWN_KIND),
+        (
+            lambda: nested_tensor([rows(3), rows(2)], layout=torch.jagged),
+            {(("item", 0),): 0},
+            OWN_KIND,
+        ),
     ],
     ids=["nothing carries samples", "graph", "packed sequence", "nested tensor"],
 )
 def test_what_cannot_be_cut_into_samples(other, carriers, reason):
     with pytest.raises(CannotCutError, match=reason):
-        grown_to(6, (rows(12, 3), other), carriers, empty)
+        grown_to(6, (rows(12, 3), other()), carriers, empty)

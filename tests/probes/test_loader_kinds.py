@@ -150,7 +150,7 @@ class TestHoldsAll:
         assert not handle.holds_all()
 
     def test_of_the_iterator_that_took_the_place_of_the_script_s(self):
-        loader = DataLoader(Slow(0.05), batch_size=200, num_workers=1)
+        loader = DataLoader(Slow(0.01), batch_size=200, num_workers=1)
         handle, script = begun(loader)
         script.sizes(2)
         handle.ask(9)

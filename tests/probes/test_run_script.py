@@ -7,6 +7,8 @@ import sys
 import pytest
 from batchadvisor.probes.source.thread_variables import THREAD_VARIABLES
 
+from ..end_to_end.preloaded import run_code
+
 ORDER = """
 from batchadvisor.probes.process.orders import WorkOrder
 
@@ -68,6 +70,13 @@ def said(folder, code, **variables):
     return done.stdout
 
 
+def forked(folder, code):
+    """The same in a process that has torch already."""
+    code, output, errors = run_code(ORDER + code, folder=folder)
+    assert code == 0, errors
+    return output
+
+
 @pytest.mark.parametrize("name", THREAD_VARIABLES)
 def test_threads_that_the_script_asks_for_before_it_imports_torch(tmp_path, name, monkeypatch):
     for other in THREAD_VARIABLES:
@@ -85,7 +94,7 @@ def test_threads_that_the_script_asks_for_before_it_imports_torch(tmp_path, name
 def test_a_script_that_leaves_its_folder(tmp_path):
     """Its `__file__` still names it, and so do the places that are shown."""
     (tmp_path / "train.py").write_text(LEAVES)
-    assert said(tmp_path, RUN).splitlines() == ["True", "train.py", "True", "train.py True"]
+    assert forked(tmp_path, RUN).splitlines() == ["True", "train.py", "True", "train.py True"]
 
 
 def test_a_process_that_stands_by_has_imported_all_that_a_script_is_steered_with(tmp_path):
@@ -106,7 +115,7 @@ numbers = [
 order = msgspec.structs.replace(order, replacements=tuple(numbers))
 order = msgspec.json.decode(msgspec.json.encode(order), type=WorkOrder)
 """
-    assert said(tmp_path, replaced + RUN) == "5 3\n"
+    assert forked(tmp_path, replaced + RUN) == "5 3\n"
     assert "32" in (tmp_path / "train.py").read_text()
 
 
@@ -128,7 +137,7 @@ from batchadvisor.probes.source.named_size import Script, find_size
 place = find_size(Script("train.py", settings=("a.json",)))
 order = msgspec.structs.replace(order, replacements=(place.replacement.with_number(128),))
 """
-    assert said(tmp_path, replaced + RUN) == "{'lr': 0.1, 'batch_size': 128}\n" * 3
+    assert forked(tmp_path, replaced + RUN) == "{'lr': 0.1, 'batch_size': 128}\n" * 3
     assert (tmp_path / "a.json").read_text() == text
 
 
@@ -156,4 +165,4 @@ from batchadvisor.probes.doors.keras import KerasDoor
 door = KerasDoor(None, order, 0.0)
 door.install()
 """
-    assert said(tmp_path, door + RUN + "print(door.imported)\n") == f"{imports}\n"
+    assert forked(tmp_path, door + RUN + "print(door.imported)\n") == f"{imports}\n"

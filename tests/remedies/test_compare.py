@@ -65,7 +65,9 @@ def test_a_true_difference_is_found(gain, outcome):
     assert is_enough(turns, OF_A_CPU)
 
 
-@pytest.mark.parametrize("noise", [0.01, 0.05, 0.1, 0.2])
+@pytest.mark.parametrize(
+    "noise", [pytest.param(noise, marks=pytest.mark.slow) for noise in (0.01, 0.05, 0.1)] + [0.2]
+)
 def test_no_gain_is_claimed_where_there_is_none(noise):
     claims = [until_enough(1.0, noise, seed) for seed in range(100)]
     assert claims.count("gain") <= 2

@@ -115,6 +115,7 @@ def test_nobody_waits_on_a_quiet_machine(monkeypatch):
     assert variables_beside_others(CPU, {"OMP_NUM_THREADS": "2"}) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("busy", "unset")
 def test_a_run_has_it_in_all_processes_and_says_so(tmp_path):
     if os.cpu_count() == 1:
@@ -129,6 +130,7 @@ def test_a_run_has_it_in_all_processes_and_says_so(tmp_path):
     assert done.record.variables == SLEEPING
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("busy", "unset")
 def test_a_run_that_times_nothing_does_not_look(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
