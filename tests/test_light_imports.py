@@ -83,7 +83,7 @@ class TestLight:
         script = tmp_path / "train.py"
         script.write_text((SCRIPTS / "plain.py").read_text())
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
-        options = ("--device", "cpu", "--sizes", "16", "--budget", "10s", "--quiet", "--no-profile")
+        options = ("--device", "cpu", "--sizes", "16", "--budget", "5s", "--quiet", "--no-profile")
         seen = imported_by(HELP, "run", *options, str(script), folder=tmp_path)
         assert "batchadvisor" in seen
         assert "torch" not in seen

@@ -179,7 +179,7 @@ class TestWrongUse:
         # Not by NVML: a test of this process may have loaded a stand-in of its library.
         if case == "no GPU" and Path("/dev/nvidiactl").exists():
             pytest.skip("there is a GPU")
-        done = run("run", *arguments, folder=folder)
+        done = run_preloaded("run", *arguments, folder=folder)
         done.assert_refused()
         assert part in done.error
         assert "None" not in done.error
@@ -196,7 +196,7 @@ class TestWrongUse:
 
     @pytest.mark.parametrize("module", ["no.such.module", "json"])
     def test_what_is_no_module_to_run(self, tmp_path, module):
-        done = run("run", "-m", module, folder=tmp_path)
+        done = run_preloaded("run", "-m", module, folder=tmp_path)
         done.assert_refused()
         assert module in done.error
         assert listing(tmp_path) == {}

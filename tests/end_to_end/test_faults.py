@@ -207,7 +207,7 @@ def test_stacks_of_a_hang_are_in_the_log(failed):
 
 
 def test_missing_arguments(tmp_path):
-    done = run("run", "-q", SCRIPTS / "needs_arguments.py", folder=tmp_path)
+    done = run_preloaded("run", "-q", SCRIPTS / "needs_arguments.py", folder=tmp_path)
     done.assert_refused()
     assert "the following arguments are required: curve" in done.error
     assert "needs_arguments.py ARGUMENTS" in done.error

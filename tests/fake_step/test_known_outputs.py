@@ -110,6 +110,22 @@ def parts(out):
     return out if isinstance(out, (list, tuple)) else [out]
 
 
+def test_an_evaluation_in_inference_mode_is_looked_up_too(mode):
+    """Layers come whole there, and torch takes them to pieces each time. No tensor of it may get
+    outside, where autograd refuses it."""
+    outputs = KnownOutputs(mode)
+    rows, weight = torch.empty(4, 6), torch.empty(3, 6)
+    for asked in (True, False):
+        mode.asked = 0
+        with torch.inference_mode():
+            out = outputs.run(aten.linear.default, (rows, weight), {})
+            again = outputs.run(aten.linear.default, (out, torch.empty(2, 3)), {})
+        assert (mode.asked > 1) is asked  # the second weight is one
+        assert (out.shape, out.is_inference(), again.shape) == ((4, 3), True, (4, 2))
+    for _ in range(2):
+        assert not outputs.run(aten.linear.default, (rows, weight), {}).is_inference()
+
+
 def test_what_is_not_new_stays_what_was_given(mode):
     outputs = KnownOutputs(mode)
     for _ in range(2):  # made, then looked up
