@@ -102,9 +102,9 @@ class KnownOutputs:
             return make(*args, **kwargs)
         known = self._known.get(asked, UNKNOWN)
         if known is UNKNOWN:
-            # Nobody compared the kernels with operations that record nothing at all.
-            inference = torch.is_inference_mode_enabled()
-            kind = None if inference else self._kernels.kind_of(func, args, kwargs, given)
+            kind = None
+            if not torch.is_inference_mode_enabled():  # where layers come whole, and views differ
+                kind = self._kernels.kind_of(func, args, kwargs, given)
             types = None if kind is None else self._kernels.types.get(kind, UNKNOWN)
             known = None
             if types is not UNKNOWN and types is not None:

@@ -20,7 +20,7 @@ from batchadvisor.advisor.explain.ratios import against_own
 from batchadvisor.advisor.explain.reasons import reason
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.records import Choice, Goal, Observed, Spread, Standing, Turns
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ..on_paper import discovery_of, exactly, record_of, trial_of
@@ -230,7 +230,6 @@ class TestWords:
         assert text.startswith(f"{said} than the script's own 8 (x")
 
     @pytest.mark.parametrize("rule", RULES)
-    @settings(max_examples=25)
     @given(data=st.data())
     def test_each_rule_has_some(self, rule, data):
         """Whatever was decided, the sentences say it, and ask the record for nothing more."""

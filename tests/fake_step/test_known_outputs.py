@@ -111,8 +111,7 @@ def parts(out):
 
 
 def test_an_evaluation_in_inference_mode_is_looked_up_too(mode):
-    """Layers come whole there, and torch takes them to pieces each time. No tensor of it may get
-    outside, where autograd refuses it."""
+    """Layers come whole there, and torch takes them to pieces each time."""
     outputs = KnownOutputs(mode)
     rows, weight = torch.empty(4, 6), torch.empty(3, 6)
     for asked in (True, False):
@@ -122,8 +121,22 @@ def test_an_evaluation_in_inference_mode_is_looked_up_too(mode):
             again = outputs.run(aten.linear.default, (out, torch.empty(2, 3)), {})
         assert (mode.asked > 1) is asked  # the second weight is one
         assert (out.shape, out.is_inference(), again.shape) == ((4, 3), True, (4, 2))
-    for _ in range(2):
-        assert not outputs.run(aten.linear.default, (rows, weight), {}).is_inference()
+
+
+def test_a_view_in_inference_mode_is_what_torch_makes_of_it(mode):
+    """It is one of that mode only if what it looks at is; outside it is looked up again."""
+    outputs = KnownOutputs(mode)
+    rows = torch.empty(4, 6)
+    with torch.inference_mode():
+        inside = torch.empty(4, 6)
+        for base in (rows, inside) * 2:
+            view = outputs.run(aten.slice.Tensor, (base, 0, 1, 3), {})
+            assert view.is_inference() is base[1:3].is_inference() is (base is inside)
+            assert view.untyped_storage() is base.untyped_storage()
+    for asked in (True, False):
+        mode.asked = 0
+        assert not outputs.run(aten.slice.Tensor, (rows, 0, 1, 3), {}).is_inference()
+        assert (mode.asked > 0) is asked
 
 
 def test_what_is_not_new_stays_what_was_given(mode):

@@ -72,8 +72,8 @@ def said(folder, code, **variables):
 
 def forked(folder, code):
     """The same in a process that has torch already."""
-    code, output, errors = run_code(ORDER + code, folder=folder)
-    assert code == 0, errors
+    exit_code, output, errors = run_code(ORDER + code, folder=folder)
+    assert exit_code == 0, errors
     return output
 
 
