@@ -299,7 +299,7 @@ def _searched(because: Because) -> str:
     if not because.sizes:
         return "search"
     others = ", ".join(map(str, because.sizes))
-    return f"sizes that took turns ({others} read faster, and took none)"
+    return f"sizes that took turns ({others} took none, and may be faster)"
 
 
 def _beside(measurements: Measurements, because: Because) -> str:
