@@ -303,16 +303,16 @@ def of_one_pass(row: dict[str, Any]) -> float | None:
     """Mean regret of the size that a single pass says by the rule of the default goal: the smallest
     one within 5 % of its best. What changes between the passes, no measurement of one foretells.
 
-    `None` of less than three passes: one says a size, and two rate it.
+    `None` of less than three passes: one says a size, and two that have it rate it.
     """
     left = []
     for said_by in row["passes"]:
-        others = {"passes": [each for each in row["passes"] if each is not said_by]}
-        rates, rated = medians([said_by]), truth_of(others)
-        near = [size for size, rate in rates.items() if rate >= 0.95 * max(rates.values())]
-        size = min(set(near) & rated.keys(), default=None)
-        if len(others["passes"]) > 1 and size is not None:
-            left += regrets_of(others, size)
+        others = [each for each in row["passes"] if each is not said_by]
+        rates = medians([said_by])
+        near = {size for size, rate in rates.items() if rate >= 0.95 * max(rates.values())}
+        size = min(near.intersection(*(medians([each]) for each in others)), default=None)
+        if len(others) > 1 and size is not None:
+            left += regrets_of({"passes": others}, size)
     return statistics.fmean(left) if left else None
 
 

@@ -61,6 +61,9 @@ class TestRegret:
         assert regret.of_one_pass(row(*[usual] * 3)) == 0
         # The other says 64, which leaves a fifth in all the others; they say 128.
         assert regret.of_one_pass(row(usual, usual, usual, other)) == pytest.approx(0.2 / 4)
+        # Later passes leave slow sizes out: beside 16 alone, 128 would be ten times better.
+        first, left = {"16": 10, "64": 50}, {"16": 10, "128": 100}
+        assert regret.of_one_pass(row(first, left, {"128": 100})) is None
 
     def test_a_recommended_size_is_rated_by_the_passes_that_have_it(self):
         """The first pass comes before the run that recommends it."""

@@ -290,8 +290,8 @@ def _not_compared(measurements: Measurements) -> list[Finding]:
         Finding(
             rule="turns.left_out",
             severity="info",
-            message=f"{measurements.named(listed)} read faster than {fastest(measurements)} but "
-            "did not take turns with it: the machine may have been faster at that moment",
+            message=f"{measurements.named(listed)} took no turns with {fastest(measurements)}, and "
+            "may be faster: sizes that were timed at different moments are not compared",
             evidence=tuple(Evidence(metric="batch size", value=size) for size in sizes),
             remedy="run again with a larger --budget, which lets longer steps take turns.",
         )

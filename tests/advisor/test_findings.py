@@ -276,7 +276,7 @@ SAID = [
     (left(1, check=FAILED), "tail.crash", "ValueError: one value"),
     (at(loader=loader_of(64)), "training.few_steps", "an epoch has 1 optimizer step at"),
     (at(loader=loader_of(128)), "training.few_steps", "an epoch has 2 optimizer steps at"),
-    (read_at(450), "turns.left_out", "batch 512 read faster than 32 but"),
+    (read_at(450), "turns.left_out", "batch 512 took no turns with 32, and may"),
     (timed(steps_elsewhere=2.1), "steps.mixed", "holds 2.1 more on average"),
     (timed(profile=Profile(left_out=(LEFT_OUT,))), "trace.left_out", LEFT_OUT),
     (multiplying(43), "size.beyond_index", "43 x 2047 x 50000 has 4,401,050,000 elements"),
