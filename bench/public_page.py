@@ -168,6 +168,8 @@ def _budgets(rows: dict[str, Any]) -> str:
     """How many were given how much, the default first."""
     counts = Counter(row["budget"] for row in rows.values())
     default = counts.pop(DEFAULT_BUDGET, 0)
+    if default and not counts:
+        return f"all with the default budget of {DEFAULT_BUDGET}"
     parts = [f"{default} with the default budget of {DEFAULT_BUDGET}"] if default else []
     parts += [f"{counts[each]} with `--budget {each}`" for each in sorted(counts, key=_seconds)]
     return " and ".join(parts)
