@@ -122,9 +122,8 @@ def planted_busy_pct(path, numbers):
     return 100 * len(numbers) * 10 * KERNEL_US / (end - begin)
 
 
-def launches_within(path, numbers):
-    """Times of the launches in these steps: ten each, unless the machine's clock was set back."""
-    spans = [step_spans(path)[number] for number in numbers]
+def launches_within(path, spans):
+    """Times of the launches in these spans: ten a step, unless the machine's clock was set back."""
     times = [
         event["ts"] for event in of_kind(events(path), "cuda_runtime") if "Launch" in event["name"]
     ]
@@ -153,11 +152,9 @@ def test_kernels_that_were_lost_at_the_start_are_told(machine, tmp_path):
     assert profile.num_steps == 4
     (said,) = profile.left_out
     assert said.startswith("steps 0, 1: ")
-    launches = launches_within(tmp_path / "trace.json", range(2))
-    assert f"12 of {len(launches)} launches" in said, (
-        launches,
-        step_spans(tmp_path / "trace.json"),
-    )
+    spans = step_spans(tmp_path / "trace.json")
+    launches = launches_within(tmp_path / "trace.json", spans[:2])
+    assert f"12 of {len(launches)} launches" in said, (launches, spans)
     busy = planted_busy_pct(tmp_path / "trace.json", range(2, 6))
     assert profile.busy_pct == pytest.approx(busy, abs=1)
 
