@@ -20,7 +20,7 @@ from ..measured.thresholds import BUDGET_SPENT, INPUT_SHARE
 from ..measured.trials import throughput, undisturbed
 from . import clean_size
 from .finalists import finalists, passed_over
-from .knee import fastest, gains_little, knee, tail_avoided, uncompared
+from .knee import fastest, gains_little, knee, met_again, tail_avoided, uncompared
 from .own_size import against_own, at_most, is_hardly_faster, standing, surely_faster
 
 MUCH_FASTER = 1.15
@@ -39,7 +39,7 @@ OfTheGoal = Literal[
     "fastest confirmed",  # of those in the fresh process; `other` was faster in the search
     "within the tolerance",  # the smallest such size
     "worth a change",  # the same; `other` is smaller, and gains too little over the own size
-    "within the tolerance and fastest",  # `sizes` took no turns, and read faster
+    "within the tolerance and fastest",  # of what took turns: `why`; `sizes` never did, and read faster
     "highest of the search",  # the same; another size may be faster, for all that the noise tells
     "highest until measured again",  # the same; that size now reads faster
     "clean beside the smallest",  # `other` is within the tolerance, and ends its epochs badly
@@ -268,7 +268,7 @@ def fastest_is_open(measurements: Measurements, decision: Decision) -> bool:
     if decision.because.rule in ("surely faster", "highest until measured again"):
         return True
     return any(
-        _met_again(measurements, other, best)
+        met_again(measurements, other, best)
         and (compared := measurements.speeds.compare(other, best)) is not None
         and compared.median > 1
         for other in {size, *finalists(measurements)} - {best}
@@ -386,7 +386,8 @@ def _knee_rule(measurements: Measurements, size: int, best: int | None) -> Becau
             # What reads faster and took no turns is said as such.
             slower = rival.size not in unmet and _fell_behind(measurements, size, rival.size)
             rule = "highest until measured again" if slower else "highest of the search"
-        return Because(rule, sizes=unmet)
+        apart = tuple(each for each in unmet if not met_again(measurements, size, each))
+        return Because(rule, sizes=apart, why="some took no turns" if unmet else "")
     if avoided is not None and avoided < size:
         return Because("clean beside the smallest", avoided)
     return Because("within the tolerance")
@@ -402,16 +403,10 @@ def _fell_behind(measurements: Measurements, size: int, rival: int) -> bool:
 
 def _with_ratio(because: Because, measurements: Measurements, size: int, other: int) -> Because:
     """The rule with how two sizes compare, where they were measured again beside each other."""
-    if not _met_again(measurements, size, other):
+    if not met_again(measurements, size, other):
         return because
     ratio = measurements.speeds.compare(size, other)
     return msgspec.structs.replace(because, ratio=ratio, rival=other)
-
-
-def _met_again(measurements: Measurements, size: int, other: int) -> bool:
-    in_turn = (set(turns.sizes) for turns in measurements.confirmed_turns)
-    met = (measurements.confirmed_sizes, *in_turn)
-    return any({size, other} <= sizes for sizes in met)
 
 
 def _why_none(measurements: Measurements) -> Because:

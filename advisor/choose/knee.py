@@ -111,6 +111,13 @@ def uncompared(measurements: Measurements) -> list[int]:
     return sorted(size for size in unmet if throughput(sizes[size]) > throughput(sizes[best]))
 
 
+def met_again(measurements: Measurements, size: int, other: int | None) -> bool:
+    """Whether two sizes were measured beside each other once more, after the search."""
+    in_turn = (set(turns.sizes) for turns in measurements.confirmed_turns)
+    met = (measurements.confirmed_sizes, *in_turn)
+    return any({size, other} <= sizes for sizes in met)
+
+
 def sure(sizes: dict[int, Trial]) -> dict[int, Trial]:
     """The sizes without those that only luck may have made the fastest.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ...records import Evidence, Finding, Tail, TailCheck, worst_first
 from ...units import format_bytes, format_seconds
 from ..choose.finalists import DISAGREEMENT, disagreement, fresh_over_search
-from ..choose.knee import fastest, uncompared
+from ..choose.knee import fastest, met_again, uncompared
 from ..measured.graph_pools import refused_beside_others_only
 from ..measured.measurements import Measurements
 from ..measured.scaling import slower_than_larger
@@ -282,7 +282,8 @@ def _falling(measurements: Measurements) -> list[Finding]:
 
 def _not_compared(measurements: Measurements) -> list[Finding]:
     """Sizes above the fastest of the table that are not called the fastest."""
-    sizes = uncompared(measurements)
+    best = fastest(measurements)
+    sizes = [each for each in uncompared(measurements) if not met_again(measurements, each, best)]
     if not sizes:
         return []
     listed = ", ".join(map(str, sizes))
@@ -290,7 +291,7 @@ def _not_compared(measurements: Measurements) -> list[Finding]:
         Finding(
             rule="turns.left_out",
             severity="info",
-            message=f"{measurements.named(listed)} took no turns with {fastest(measurements)}, and "
+            message=f"{measurements.named(listed)} took no turns with {best}, and "
             "may be faster: sizes that were timed at different moments are not compared",
             evidence=tuple(Evidence(metric="batch size", value=size) for size in sizes),
             remedy="run again with a larger --budget, which lets longer steps take turns.",
