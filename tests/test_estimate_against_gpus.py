@@ -135,6 +135,7 @@ class TestBadInput:
 
         return run
 
+    @pytest.mark.slow
     def test_a_model_that_is_gone_from_the_package(self, run):
         result = run([ROW])
         assert result.returncode == 0, result.stderr
@@ -147,6 +148,7 @@ class TestBadInput:
             ("first_fail", (), "rows.csv lacks the columns first_fail"),
         ],
     )
+    @pytest.mark.slow
     def test_what_cannot_be_done_is_one_line(self, run, lacks, words, said):
         result = run([{name: value for name, value in ROW.items() if name != lacks}], *words)
         assert result.returncode == 1

@@ -39,7 +39,7 @@ OfTheGoal = Literal[
     "fastest confirmed",  # of those in the fresh process; `other` was faster in the search
     "within the tolerance",  # the smallest such size
     "worth a change",  # the same; `other` is smaller, and gains too little over the own size
-    "within the tolerance and fastest",  # of what took turns: `why`; `sizes` never did, and read faster
+    "within the tolerance and fastest",  # where some took no turns: `why`; `sizes` read faster
     "highest of the search",  # the same; another size may be faster, for all that the noise tells
     "highest until measured again",  # the same; that size now reads faster
     "clean beside the smallest",  # `other` is within the tolerance, and ends its epochs badly

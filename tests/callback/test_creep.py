@@ -50,6 +50,7 @@ def test_outputs_that_are_kept_are_found_and_the_remedy_ends_it(tmp_path):
     assert findings(tmp_path / "mended", lambda _, loss: losses.append(loss.item())) == []
 
 
+@pytest.mark.slow
 def test_a_buffer_that_does_not_grow_is_none(tmp_path):
     ring = {}
     assert findings(tmp_path, lambda output, _: ring.update({len(ring) % 4: output})) == []

@@ -22,6 +22,7 @@ def run(folder, command):
     return done
 
 
+@pytest.mark.slow
 def test_plain(tmp_path):
     command = [sys.executable, EXAMPLES / "callback_plain.py", "--epochs", "2"]
     done = run(tmp_path, command)

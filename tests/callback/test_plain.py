@@ -87,7 +87,8 @@ class TestRecord:
         assert observed.num_tokens is None
         assert "num_tokens" in observed.unavailable
 
-    @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("ranks", [1, 2])
     def test_what_used_the_cores_meanwhile(self, ranks, tmp_path):
         """As many busy processes as cores, beside the loop below the same parent: strangers
         to a training of one process, and further ranks to one of several."""

@@ -217,6 +217,7 @@ class TestFlatBatches:
 
 
 class TestModules:
+    @pytest.mark.slow
     def test_an_average_of_the_weights_that_no_step_touches(self, tmp_path):
         """It is updated after the epoch, which fake steps do not reach."""
         text = (SCRIPTS / "plain.py").read_text()
@@ -247,6 +248,7 @@ class TestEvaluation:
         assert "a batch of 500 of the loader made at" in evaluation["batch"]
         assert "evaluation" not in answer["unavailable"]
 
+    @pytest.mark.slow
     def test_it_is_looked_at_after_a_change_that_ends_the_process(self, tmp_path):
         """An average of the weights does not go with a model that ranks share."""
         text = (SCRIPTS / "argparse_validate_first.py").read_text()
@@ -267,6 +269,7 @@ class TestEvaluation:
         assert "a batch of 50 of the loader made at" in answer["evaluation"]["batch"]
 
     @pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
+    @pytest.mark.slow
     def test_a_script_that_evaluates_between_two_steps(self, mode, tmp_path):
         """A loader begins its epoch inside the step, and draws a seed."""
         text = (SCRIPTS / "argparse_validate_first.py").read_text()
@@ -279,6 +282,7 @@ class TestEvaluation:
         trial = json.loads(result.stdout)["forecasts"][0]["trials"][0]
         assert trial["peak_bytes"] > 2 * 50 * 64 * 4  # layers of the evaluation's 50 samples
 
+    @pytest.mark.slow
     def test_a_script_that_evaluates_nothing(self, tmp_path):
         answer = answered(tmp_path, "plain.py", "--gpu", "T4")
         assert answer["evaluation"] is None

@@ -28,7 +28,8 @@ def test_a_trainer_that_leaves_traces(styled):
 
 
 @pytest.mark.parametrize(
-    "name", ["plain", pytest.param("spawn_workers", marks=pytest.mark.slow), "gan"]
+    "name",
+    ["plain", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spawn_workers", "gan"))],
 )
 def test_only_the_run_folder_is_new(styled, name):
     result = styled(name)
@@ -39,6 +40,7 @@ def test_only_the_run_folder_is_new(styled, name):
     assert list(result.run_folder.rglob(".*")) == []
 
 
+@pytest.mark.slow
 def test_a_script_that_leaves_its_spawned_workers(tmp_path):
     """Its end closes the tracker of its semaphores; they are gone all the same."""
     text = (SCRIPTS / "spawn_workers.py").read_text()

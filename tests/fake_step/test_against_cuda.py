@@ -52,8 +52,6 @@ FURTHER_APART = {
 }
 QUICK = {
     ("gpt", "bf16", "AdamW"),
-    ("gpt, checkpointed", "bf16", "AdamW"),
-    ("encoder", "fp32", "AdamW"),
     ("perceptron", "fp16", "SGD"),
 }
 

@@ -43,7 +43,10 @@ def started(folder, environment):
     return done.returncode, done.stderr
 
 
-@pytest.fixture(scope="module", params=["torch", "tensorflow", "jax"])
+@pytest.fixture(
+    scope="module",
+    params=["torch", "tensorflow", pytest.param("jax", marks=pytest.mark.slow)],
+)
 def run(request, tmp_path_factory):
     """Backend, folder, and what the script saw."""
     backend = request.param

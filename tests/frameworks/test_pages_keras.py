@@ -51,6 +51,7 @@ def executed(tmp_path_factory):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.slow
 def test_code(executed, page):
     """The epoch makes the engine's steps, no weight is NaN, and nothing raises."""
     layout = layout_after(*page[2:])

@@ -39,6 +39,7 @@ def assert_two_ranks(done, launcher):
     )
 
 
+@pytest.mark.slow
 def test_accelerate_launch(tmp_path):
     script = SCRIPTS / "accelerate_ranks.py"
     quick = (*QUICK, "--budget", "90s", "--sizes", "64")
@@ -50,6 +51,7 @@ def test_accelerate_launch(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["notebook", "debug"])
+@pytest.mark.slow
 def test_accelerates_launchers_inside_the_script(name, tmp_path):
     script = SCRIPTS / "accelerate_launchers.py"
     words = (*LARGER, script, name, free_port())
@@ -58,7 +60,7 @@ def test_accelerates_launchers_inside_the_script(name, tmp_path):
     assert done.record.discovery.primary.place.file.endswith("accelerate_ranks.py")
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
+@pytest.mark.parametrize("strategy", [pytest.param("ddp", marks=pytest.mark.slow), "ddp_spawn"])
 def test_lightnings_launchers(strategy, tmp_path):
     """`ddp`, its default, starts the second rank as a program, `ddp_spawn` as a process."""
     framework("lightning")
@@ -74,6 +76,7 @@ def test_lightnings_launchers(strategy, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Open MPI (Debian: openmpi-bin)")
+@pytest.mark.slow
 def test_mpirun(tmp_path):
     # mpirun starts programs; what it is handed is this interpreter.
     launcher = (*MPIRUN, sys.executable)
@@ -86,8 +89,8 @@ def test_mpirun(tmp_path):
     ("kind", "written"),
     [
         ("keyword", "DataLoader(data, batch_size=16)"),
-        ("sampler", "Chunks(len(data), batch_size=16)"),
-        ("stream", "DataLoader(Stream(), batch_size=16)"),
+        pytest.param("sampler", "Chunks(len(data), batch_size=16)", marks=pytest.mark.slow),
+        pytest.param("stream", "DataLoader(Stream(), batch_size=16)", marks=pytest.mark.slow),
     ],
 )
 def test_split_batches(kind, written, tmp_path):

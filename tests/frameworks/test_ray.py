@@ -82,6 +82,7 @@ def test_a_probe_for_each_type_of_the_cluster(ray, folder):
     assert done.left == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_brings_home_what_was_measured(ray, folder):
     command = start(
         *WORDS, "--budget", "200s", "--no-profile", "-o", "out", "model.py",
@@ -115,6 +116,7 @@ def test_the_callback_in_a_worker(ray, folder):
     assert (record.state, record.trials[0].batch_size) == ("finished", 32)
 
 
+@pytest.mark.slow
 def test_the_callback_in_ray_train_and_ray_tune(ray, folder):
     """The code of the page: two ranks, then two trials."""
     framework("pandas")

@@ -49,6 +49,7 @@ def test_fit(tmp_path, backend):
     assert {path.name for path in tmp_path.iterdir()} == {"keras_mlp.py", "out"}
 
 
+@pytest.mark.slow
 def test_the_script_of_the_page_at_default_options(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     script = Path(__file__).parents[2] / "bench/public/keras_mnist.py"
@@ -63,6 +64,7 @@ def test_the_script_of_the_page_at_default_options(tmp_path, monkeypatch):
     assert "batchadvisor itself failed" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_jax_on_several_devices(tmp_path, monkeypatch):
     """Four devices of the CPU share each batch: a tail that they cannot share is an error."""
     framework_of_scripts("jax")
@@ -136,6 +138,7 @@ class TestOnTorch:
         assert (outcomes[16], outcomes[64]) == ("ok", "out_of_memory")
         assert done.advice.recommended.batch_size == 16
 
+    @pytest.mark.slow
     def test_a_torch_loader(self, tmp_path):
         """The one run here whose processes start and import Keras as a user's do."""
         (tmp_path / "keras_mlp.py").write_text(

@@ -106,6 +106,7 @@ def test_its_own_check(stub_folder, tmp_path):
     assert path.stat().st_size < 16 * 10**6
 
 
+@pytest.mark.slow
 def test_a_part_that_is_killed_loses_nothing(tmp_path):
     code = SLOW.format(scripts=str(ROOT / "scripts"), output=str(tmp_path), out="{out}")
     scratch = tmp_path / "scratch"  # a kill leaves it behind
@@ -141,6 +142,7 @@ def test_a_part_that_is_killed_loses_nothing(tmp_path):
     assert json.loads(results.read_bytes())["state"] == "running"
 
 
+@pytest.mark.slow
 def test_a_step_beyond_its_time_is_ended(tmp_path, gpu_check):
     code = "print('here', flush=True); import time; time.sleep(60)"
     part = gpu_check.Part(0, tmp_path, dict(os.environ), {"name": "none"}, tmp_path / "work")
@@ -154,6 +156,7 @@ def test_a_step_beyond_its_time_is_ended(tmp_path, gpu_check):
     assert b"not started" in files["late/output.txt"]
 
 
+@pytest.mark.slow
 def test_parts_are_short_and_their_commands_exist(gpu_check):
     """Every option that a part uses is one of the command it is given to."""
     assert gpu_check.PART_S[1] + gpu_check.PART_S[2] <= 15 * 60
@@ -201,6 +204,7 @@ def wheel(folder, name, tag):
     return path
 
 
+@pytest.mark.slow
 def test_wheels_of_another_python_are_skipped(tmp_path, monkeypatch, capsys, machine):
     """What the machine has goes first; what it lacks is taken from the wheel that fits it."""
     monkeypatch.setitem(machine.NEEDED, "carried_part", "carried-part")

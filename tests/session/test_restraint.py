@@ -46,6 +46,7 @@ def trial(tmp_path, monkeypatch):
         return run.writer.record.trials[-1], told.phases
 
 
+@pytest.mark.slow
 def test_steps_are_timed_in_quiet_and_the_own_share_is_recorded(trial):
     trial, phases = trial
     assert trial.ran
