@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import cleandoc
 from typing import Any
 
 import msgspec
@@ -28,5 +29,19 @@ def schema_of(name: str, version: object, kind: Any) -> str:
         kind: the type that is written as JSON.
     """
     title = {"$schema": SCHEMA_URL, "title": f"batchadvisor {name} {version}"}
-    schema = {**title, **msgspec.json.schema(kind)}
+    schema = {**title, **_described(msgspec.json.schema(kind))}
     return msgspec.json.format(msgspec.json.encode(schema), indent=1).decode() + "\n"
+
+
+def _described(schema: Any) -> Any:
+    """The schema with docstrings as they read: before 0.23 msgspec kept their indentation."""
+    if isinstance(schema, list):
+        return [_described(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: cleandoc(value)
+        if name == "description" and isinstance(value, str)
+        else _described(value)
+        for name, value in schema.items()
+    }
