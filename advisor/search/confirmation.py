@@ -1,4 +1,7 @@
-"""The last word: finalists measured again in a fresh process, interleaved, then the tail."""
+"""The last word: finalists measured again in a fresh process, interleaved, then the tail.
+
+What is still open then takes further turns, as long as there is time.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,11 @@ from .requests import fit_request, timed_request
 from .turns_plan import comparison, long_pair_again
 
 MAX_CONFIRMATIONS = 12
-
+MAX_ONCE_MORE = 4
+"""Further comparisons of two sizes that the noise does not tell apart: where as many rounds again
+left it open, so would the next."""
+STARTS_KEPT = 2
+"""Starts of a process that the end of the run keeps time for: the change is checked in one."""
 
 _AGAIN = "finalists again, interleaved, in a fresh process"
 
@@ -164,6 +171,34 @@ def next_tail(measurements: Measurements, budget: Budget) -> TrialRequest | None
         reason="a step of the last batch's length",
     )
     return request if budget.trial_s(request) <= budget.last_s else None
+
+
+def next_left_open(measurements: Measurements, budget: Budget) -> TrialRequest | None:
+    """Two sizes that the noise does not tell apart once more in turn, when all else is measured.
+
+    They are the size to recommend and one that may be much faster, or the script's own and the one
+    that the goal would choose.
+    """
+    goal = measurements.goal
+    if goal.kind not in ("knee", "throughput") or measurements.script.process_per_size:
+        return None
+    decision = choose(measurements, goal)
+    if decision.against is not None:
+        other: int | None = decision.against.size
+    else:
+        other = decision.considered if decision.standing == "too noisy" else None
+    if decision.size is None or other is None:
+        return None
+    pair = {decision.size, other}
+    again = [turns for turns in measurements.confirmed_turns if set(turns.sizes) == pair]
+    if len(again) >= MAX_ONCE_MORE:
+        return None
+    why = f"{decision.size} and {other} once more, in turn: which is faster is open"
+    request = comparison(measurements, pair, why, purpose="confirm")
+    if request is None:
+        return None
+    kept_s = STARTS_KEPT * measurements.script.setup_s
+    return budget.within(request, min(budget.left_s, budget.last_s - kept_s))
 
 
 def _ran_by_itself(measurements: Measurements, size: int) -> bool:

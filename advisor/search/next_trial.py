@@ -4,7 +4,7 @@ The same record gives the same answer, which is what lets a run be resumed and s
 agree. Time is no exception: what was spent stands in the record.
 
     knee, throughput:  native, x4 of it ── in turn ── native/8 ── growth by x4 ── refine ── confirm
-                       ── tail
+                       ── tail ── what is open once more
     (padded batches:   before the growth, halves of the smallest size, while they may be faster)
     (lengths differ:   windows at chosen lengths before the growth, which they bound)
     memory:            native, then a guarded secant on peak memory ── confirm ── tail
@@ -72,11 +72,14 @@ def next_trial(record: RunRecord) -> TrialRequest | Done:
         if fewer is not None:
             return fewer
     out_of_time = isinstance(request, TrialRequest)
-    last = confirmation.next_confirmation(measurements, budget) or confirmation.next_tail(
-        measurements, budget
-    )
-    if last is not None:
-        return last
+    for next_one in (
+        confirmation.next_confirmation,
+        confirmation.next_tail,
+        confirmation.next_left_open,
+    ):
+        last = next_one(measurements, budget)
+        if last is not None:
+            return last
     if out_of_time:
         return Done(BUDGET_SPENT)
     return Done(request if isinstance(request, str) else "all is measured")

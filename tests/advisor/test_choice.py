@@ -4,16 +4,22 @@ import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.measured.measurements import Measurements
-from batchadvisor.advisor.search.confirmation import next_confirmation
+from batchadvisor.advisor.search.confirmation import (
+    MAX_ONCE_MORE,
+    next_confirmation,
+    next_left_open,
+)
 from batchadvisor.advisor.search.cost import Budget
 from batchadvisor.records import Goal, Turns
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.builder.sizes.rows import _fastest, size_rows
 
 from ..on_paper import CPU, GIB, discovery_of, exactly, loader_of, numbered, record_of, trial_of
+from .decisions import KNEES
 from .small_search import CONFIRMED, confirm, search_of
 
 ON_CPU = msgspec.structs.replace(CPU, total_bytes=80 * GIB, capacity_bytes=80 * GIB)
+OPEN = msgspec.structs.replace(KNEES["highest of the search"], device=ON_CPU)
 ONE_VALUE = {"half_width": 0.0, "num_samples": 1}
 
 
@@ -170,6 +176,35 @@ class TestFreshProcess:
             request = next_confirmation(measurements, Budget(measurements))
             assert (request.batch_size, request.kind) == (expected, "timed")
             trials = [*trials, confirm(expected, {32: 0.16, 64: 0.3}[expected], **busy)]
+
+    def test_what_is_left_open_takes_turns_while_there_is_time(self):
+        """256 may be much faster, for all that the noise tells, and most of the budget is left."""
+
+        def asked(record):
+            measurements = Measurements.of(record)
+            return next_left_open(measurements, Budget(measurements))
+
+        def after(*turns):
+            more = [
+                trial_of(256, kind="turns", turns=each, samples_per_s=None, purpose="confirm",
+                         worker=1)
+                for each in turns
+            ]  # fmt: skip
+            return msgspec.structs.replace(OPEN, trials=(*OPEN.trials, *numbered(*more)))
+
+        request = asked(OPEN)
+        assert (request.turns.sizes, request.purpose) == ((64, 256), "confirm")
+        assert not request.fresh_process
+        rounds = request.turns.num_rounds
+        told = Turns(sizes=(64, 256), step_s=((0.025, 0.105),) * rounds)
+        assert asked(after(told)) is None
+        wild = ((0.02, 0.2), (0.03, 0.06), (0.02, 0.06), (0.03, 0.2))
+        open_still = Turns(sizes=(64, 256), step_s=wild)
+        assert asked(after(open_still)).turns.sizes == (64, 256)
+        assert asked(after(*[open_still] * MAX_ONCE_MORE)) is None
+        late = msgspec.structs.replace(OPEN, search_s=OPEN.goal.budget_s - 1.0)
+        assert asked(late) is None
+        assert asked(KNEES["within the tolerance"]) is None
 
     def test_what_drift_may_do_is_said_to_be_noise(self):
         """On a CPU 93.5 % in both rounds is as near to 95 % as its drift is wide."""
