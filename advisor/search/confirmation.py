@@ -190,7 +190,12 @@ def next_left_open(measurements: Measurements, budget: Budget) -> TrialRequest |
     if decision.size is None or other is None:
         return None
     pair = {decision.size, other}
-    again = [turns for turns in measurements.confirmed_turns if set(turns.sizes) == pair]
+    again = [
+        trial
+        for trial in measurements.record.trials
+        if (trial.purpose, trial.kind) == ("confirm", "turns")
+        and (trial.turns is None or set(trial.turns.sizes) == pair)  # none where they failed
+    ]
     if len(again) >= MAX_ONCE_MORE:
         return None
     why = f"{decision.size} and {other} once more, in turn: which is faster is open"

@@ -14,7 +14,17 @@ from batchadvisor.records import Goal, Turns
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.builder.sizes.rows import _fastest, size_rows
 
-from ..on_paper import CPU, GIB, discovery_of, exactly, loader_of, numbered, record_of, trial_of
+from ..on_paper import (
+    CPU,
+    GIB,
+    discovery_of,
+    exactly,
+    failure_of,
+    loader_of,
+    numbered,
+    record_of,
+    trial_of,
+)
 from .decisions import KNEES
 from .small_search import CONFIRMED, confirm, search_of
 
@@ -202,6 +212,9 @@ class TestFreshProcess:
         open_still = Turns(sizes=(64, 256), step_s=wild)
         assert asked(after(open_still)).turns.sizes == (64, 256)
         assert asked(after(*[open_still] * MAX_ONCE_MORE)) is None
+        failed = [failure_of(256, "exception", kind="turns", purpose="confirm")] * MAX_ONCE_MORE
+        trials = (*OPEN.trials, *numbered(*failed))
+        assert asked(msgspec.structs.replace(OPEN, trials=trials)) is None
         late = msgspec.structs.replace(OPEN, search_s=OPEN.goal.budget_s - 1.0)
         assert asked(late) is None
         assert asked(KNEES["within the tolerance"]) is None
