@@ -190,12 +190,7 @@ def next_left_open(measurements: Measurements, budget: Budget) -> TrialRequest |
     if decision.size is None or other is None:
         return None
     pair = {decision.size, other}
-    again = [
-        trial
-        for trial in measurements.record.trials
-        if (trial.purpose, trial.kind) == ("confirm", "turns")
-        and (trial.turns is None or set(trial.turns.sizes) == pair)  # none where they failed
-    ]
+    again = [turns for turns in measurements.confirmed_turns if set(turns.sizes) == pair]
     if len(again) >= MAX_ONCE_MORE:
         return None
     why = f"{decision.size} and {other} once more, in turn: which is faster is open"

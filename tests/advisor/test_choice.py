@@ -212,8 +212,8 @@ class TestFreshProcess:
         open_still = Turns(sizes=(64, 256), step_s=wild)
         assert asked(after(open_still)).turns.sizes == (64, 256)
         assert asked(after(*[open_still] * MAX_ONCE_MORE)) is None
-        failed = [failure_of(256, "exception", kind="turns", purpose="confirm")] * MAX_ONCE_MORE
-        trials = (*OPEN.trials, *numbered(*failed))
+        failed = failure_of(256, "exception", kind="turns", purpose="confirm")
+        trials = (*OPEN.trials, *numbered(failed))
         assert asked(msgspec.structs.replace(OPEN, trials=trials)) is None
         late = msgspec.structs.replace(OPEN, search_s=OPEN.goal.budget_s - 1.0)
         assert asked(late) is None
