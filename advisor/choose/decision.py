@@ -20,7 +20,15 @@ from ..measured.thresholds import BUDGET_SPENT, INPUT_SHARE
 from ..measured.trials import throughput, undisturbed
 from . import clean_size
 from .finalists import finalists, passed_over
-from .knee import fastest, gains_little, knee, met_again, tail_avoided, uncompared
+from .knee import (
+    fastest,
+    gains_little,
+    knee,
+    met_again,
+    never_met,
+    tail_avoided,
+    uncompared,
+)
 from .own_size import against_own, at_most, is_hardly_faster, standing, surely_faster
 
 MUCH_FASTER = 1.15
@@ -381,12 +389,12 @@ def _knee_rule(measurements: Measurements, size: int, best: int | None) -> Becau
         return Because("worth a change", little)
     if best == size:
         rule: Rule = "within the tolerance and fastest"
-        rival, unmet = open_rival(measurements, size), tuple(uncompared(measurements))
+        rival, unmet = open_rival(measurements, size), uncompared(measurements)
         if rival is not None:
             # What reads faster and took no turns is said as such.
             slower = rival.size not in unmet and _fell_behind(measurements, size, rival.size)
             rule = "highest until measured again" if slower else "highest of the search"
-        apart = tuple(each for each in unmet if not met_again(measurements, size, each))
+        apart = tuple(never_met(measurements, size))
         return Because(rule, sizes=apart, why="some took no turns" if unmet else "")
     if avoided is not None and avoided < size:
         return Because("clean beside the smallest", avoided)

@@ -19,7 +19,7 @@ from ..measured.sizes import smallest_sound
 from ..measured.speeds import SURE
 from ..measured.thresholds import INPUT_SHARE
 from ..measured.trials import throughput
-from ..measured.turn_sizes import field
+from ..measured.turn_sizes import field, have_met
 
 AS_GOOD_WITHIN = 0.01
 """Sizes this close to the best are as good."""
@@ -111,11 +111,15 @@ def uncompared(measurements: Measurements) -> list[int]:
     return sorted(size for size in unmet if throughput(sizes[size]) > throughput(sizes[best]))
 
 
-def met_again(measurements: Measurements, size: int, other: int | None) -> bool:
+def met_again(measurements: Measurements, size: int, other: int) -> bool:
     """Whether two sizes were measured beside each other once more, after the search."""
-    in_turn = (set(turns.sizes) for turns in measurements.confirmed_turns)
-    met = (measurements.confirmed_sizes, *in_turn)
-    return any({size, other} <= sizes for sizes in met)
+    both = {size, other}
+    return both <= measurements.confirmed_sizes or have_met(measurements, both)
+
+
+def never_met(measurements: Measurements, size: int) -> list[int]:
+    """The sizes that read faster than the fastest, and met this one neither then nor later."""
+    return [each for each in uncompared(measurements) if not met_again(measurements, size, each)]
 
 
 def sure(sizes: dict[int, Trial]) -> dict[int, Trial]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ...records import Evidence, Finding, Tail, TailCheck, worst_first
 from ...units import format_bytes, format_seconds
 from ..choose.finalists import DISAGREEMENT, disagreement, fresh_over_search
-from ..choose.knee import fastest, met_again, uncompared
+from ..choose.knee import fastest, never_met
 from ..measured.graph_pools import refused_beside_others_only
 from ..measured.measurements import Measurements
 from ..measured.scaling import slower_than_larger
@@ -283,7 +283,7 @@ def _falling(measurements: Measurements) -> list[Finding]:
 def _not_compared(measurements: Measurements) -> list[Finding]:
     """Sizes above the fastest of the table that are not called the fastest."""
     best = fastest(measurements)
-    sizes = [each for each in uncompared(measurements) if not met_again(measurements, each, best)]
+    sizes = [] if best is None else never_met(measurements, best)
     if not sizes:
         return []
     listed = ", ".join(map(str, sizes))

@@ -296,12 +296,10 @@ def _why_the_knee(measurements: Measurements, because: Because) -> str:
 
 def _searched(because: Because) -> str:
     """Names the sizes among which one is the fastest; others that never met it may be faster."""
-    if not because.why:
-        return "search"
-    if not because.sizes:
-        return "sizes that took turns in the search"
-    others = ", ".join(map(str, because.sizes))
-    return f"sizes that took turns ({others} took none, and may be faster)"
+    if because.sizes:
+        others = ", ".join(map(str, because.sizes))
+        return f"sizes that took turns ({others} took none, and may be faster)"
+    return "sizes that took turns in the search" if because.why else "search"
 
 
 def _beside(measurements: Measurements, because: Because) -> str:

@@ -19,8 +19,9 @@ from .turns_plan import comparison, long_pair_again
 
 MAX_CONFIRMATIONS = 12
 MAX_ONCE_MORE = 4
-"""Further comparisons of two sizes that the noise does not tell apart: where as many rounds again
-left it open, so would the next."""
+"""Further comparisons of two sizes that the noise does not tell apart. The width of an interval
+falls with the root of the rounds, five times as many make it less than half: what that leaves open
+is close."""
 STARTS_KEPT = 2
 """Starts of a process that the end of the run keeps time for: the change is checked in one."""
 

@@ -10,6 +10,7 @@ from batchadvisor.advisor.search.confirmation import (
     next_left_open,
 )
 from batchadvisor.advisor.search.cost import Budget
+from batchadvisor.advisor.search.next_trial import Done, next_trial
 from batchadvisor.records import Goal, Turns
 from batchadvisor.reports.builder.run import build_report
 from batchadvisor.reports.builder.sizes.rows import _fastest, size_rows
@@ -218,6 +219,30 @@ class TestFreshProcess:
         late = msgspec.structs.replace(OPEN, search_s=OPEN.goal.budget_s - 1.0)
         assert asked(late) is None
         assert asked(KNEES["within the tolerance"]) is None
+
+    def test_it_comes_last_in_a_search(self):
+        """A machine on which 256 takes two or eight times as long as 64, as it likes."""
+        step_s = {8: (0.02,), 64: (0.025,), 256: (0.2, 0.06, 0.06, 0.2)}
+
+        def ran(request):
+            size, last = request.batch_size, {"purpose": request.purpose, "worker": 1}
+            if request.turns is None:
+                return trial_of(size, 0.105, half_width=0.3, kind=request.kind, **last)
+            rows = (
+                tuple(step_s[each][number % len(step_s[each])] for each in request.turns.sizes)
+                for number in range(request.turns.num_rounds)
+            )
+            turns = Turns(sizes=request.turns.sizes, step_s=tuple(rows))
+            return trial_of(size, kind="turns", turns=turns, samples_per_s=None, **last)
+
+        record = msgspec.structs.replace(OPEN, goal=Goal(sizes=tuple(step_s)))
+        asked = []
+        while not isinstance(request := next_trial(record), Done):
+            asked.append(request)
+            record = msgspec.structs.replace(record, trials=numbered(*record.trials, ran(request)))
+        again = [request for request in asked if "which is faster is open" in request.reason]
+        assert 1 <= len(again) <= MAX_ONCE_MORE
+        assert asked[-len(again) :] == again
 
     def test_what_drift_may_do_is_said_to_be_noise(self):
         """On a CPU 93.5 % in both rounds is as near to 95 % as its drift is wide."""

@@ -26,7 +26,7 @@ from batchadvisor.reports.html.svg import shapes
 
 from .test_flames import check_speedscope
 
-CASES = int(os.environ.get("BATCHADVISOR_FUZZ_CASES", "200"))
+CASES = int(os.environ.get("BATCHADVISOR_FUZZ_CASES", "320"))
 MOST_BYTES = 40_000
 BASES = (
     "small/cpu_torch213_dataloader.pt.trace.json.gz",
