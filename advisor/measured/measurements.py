@@ -367,7 +367,7 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
         What the search found does not change while it is being confirmed, except for sizes that
         are refused by then or turn out to take too much memory.
         """
-        trials = compared(self.searched_trials, self.searched_speeds)
+        trials = compared(self.searched_trials, self.searched_speeds, alone=False)
         return {size: trial for size, trial in trials.items() if self.eligible(size)}
 
     @cached_property

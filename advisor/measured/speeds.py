@@ -236,15 +236,18 @@ class Speeds:
             confidence=confidence,
         )
 
-    def rate(self, size: int) -> Spread:
+    def rate(self, size: int, *, alone: bool = True) -> Spread:
         """Samples per second of a size that took turns, on the machine as it usually was.
 
-        The interval is that of its own readings. Where steps waited for a core it reaches up to
-        what they would have reached without that.
+        The interval is that of its own readings.
+
+        Args:
+            alone: where steps waited for a core, it reaches up to what they would have reached
+                without that. Else the rate is beside the same neighbours, as that of other sizes.
         """
         place, num = self._place[size], max(1, self._turns[size])
         half = self._half_width(self._fit.noise[place] / sqrt(num), size)
-        lost = median(each.lost for each in self._readings if each.size == size)
+        lost = median(each.lost for each in self._readings if each.size == size) if alone else 0.0
         middle = self._fit.rates[place]
         return Spread(
             median=exp(middle),

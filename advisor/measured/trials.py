@@ -40,12 +40,16 @@ def says_nothing(rate: Spread | None) -> bool:
     return rate is not None and rate.is_interval and rate.relative_half_width > NO_ANSWER
 
 
-def compared(trials: Sequence[Trial], speeds: Speeds) -> dict[int, Trial]:
-    """`fastest_of` the trials of one size; where sizes took turns, with the times of these."""
+def compared(trials: Sequence[Trial], speeds: Speeds, *, alone: bool = True) -> dict[int, Trial]:
+    """`fastest_of` the trials of one size; where sizes took turns, with the times of these.
+
+    Args:
+        alone: as for `Speeds.rate`.
+    """
     fastest = fastest_of(trials)
     for size, trial in fastest.items():
         if speeds.took_turns(size):
-            fastest[size] = at_rate(trial, speeds.rate(size))
+            fastest[size] = at_rate(trial, speeds.rate(size, alone=alone))
     return fastest
 
 

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from batchadvisor.advisor.advise import advise
 from batchadvisor.advisor.choose.finalists import finalists
+from batchadvisor.advisor.choose.knee import inside, knee
 from batchadvisor.advisor.measured.measurements import Measurements
 from batchadvisor.advisor.search.clean_search import next_to_knee
 from batchadvisor.advisor.search.cost import SHORTEST_PLAN, Budget
@@ -177,6 +178,21 @@ class TestAnswer:
         record = msgspec.structs.replace(record, variables={"A": "1"})
         assert ("beside others, with A=1; on" in advise(record).reason) is named
         assert (said in advice.reason) is ("beside others" in advice.reason) is named
+
+
+@pytest.mark.parametrize("kept", [0.7, 0.3])
+def test_a_size_is_held_to_the_best_under_the_same_neighbours(kept):
+    """What steps lost to them was the same share at each size: no size may have lost it alone."""
+    step_s = {64: 0.5, 256: 0.7, 1024: 2.0, 2048: 3.9}
+    windows = [timed(size, seconds, kept * seconds) for size, seconds in step_s.items()]
+    run = measured(*windows, in_turn(step_s), in_turn(step_s))
+    rates = {size: size / seconds for size, seconds in step_s.items()}
+    assert rates[256] < 0.75 * rates[2048]
+    assert rates[1024] > 0.95 * rates[2048]
+    assert inside(run, run.searched) == [1024, 2048]
+    assert knee(run) == 1024
+    # The table says how fast they would have been alone.
+    assert run.best_timed[256].samples_per_s.high > rates[2048]
 
 
 def test_no_size_is_timed_alone_between_two_that_took_turns():
