@@ -29,6 +29,8 @@ from .machine import MAX_TRIALS, Result
 TICK_S = 0.01
 """The kernel counts stolen time in these."""
 NUM_SAMPLES = 50_000
+SLOWER = 0.01
+"""A larger size than the script's own is wrong if it is slower by more than this."""
 
 
 @dataclass(frozen=True)
@@ -384,3 +386,26 @@ def shared_session_of(seed, budget_s=120):
     )
     kernel = Kernel(law, how, rng)
     return Session(kernel, native=native, goal=Goal(budget_s=budget_s))
+
+
+def rate(session, size):
+    return session.kernel.law.throughput(size)
+
+
+def rate_beside(session, size):
+    """The same where each step waits for the threads of others, whatever its size."""
+    return size / (session.kernel.law.step_s(size) + session.kernel.disturbances.spin_s)
+
+
+def is_wrong(session, result):
+    """Whether another size than the script's own is recommended that is truly worse.
+
+    An answer that names the load is about the machine with this load.
+    """
+    own = session.record.discovery.native_batch_size
+    if result.size is None or result.size == own:
+        return False
+    names_load = "compared beside others" in result.advice.reason
+    true = rate_beside if names_load else rate
+    ratio = true(session, result.size) / true(session, own)
+    return ratio < 1 - session.goal.tolerance or (result.size > own and ratio < 1 - SLOWER)
