@@ -11,7 +11,7 @@ from ..measured.measurements import Measurements
 from ..measured.once import once
 from ..measured.sizes import allowed
 from ..measured.speeds import FEW
-from ..measured.trials import compared, pooled, throughput, undisturbed
+from ..measured.trials import pooled, throughput, undisturbed
 from ..measured.turn_sizes import only_beside_others
 from . import clean_size
 from .knee import fastest, knee
@@ -149,10 +149,10 @@ def _misses_tolerance(measurements: Measurements, size: int, best: int) -> bool:
     floor, speeds = 1 - measurements.goal.tolerance, measurements.speeds
     if is_below(measurements, size, best, floor):
         return True
-    ratio = speeds.compare(size, best)
-    if ratio is None or speeds.num_rounds(size, best) < FEW or not speeds.tells(size, best):
+    compared = speeds.compare(size, best)
+    if compared is None or speeds.num_rounds(size, best) < FEW or not speeds.tells(size, best):
         return False
-    return ratio.median < floor
+    return compared.median < floor
 
 
 def agrees(measurements: Measurements, size: int) -> bool:
@@ -190,7 +190,7 @@ def fresh_over_search(measurements: Measurements, size: int) -> tuple[float, boo
 
     Beside others both reach up to what the size would have done alone: the load may have changed.
     """
-    before = compared(measurements.searched_trials, measurements.searched_speeds).get(size)
+    before = measurements.searched_alone.get(size)
     again = pooled(undisturbed(readings_of(measurements.confirmations, size)), "samples_per_s")
     if before is None or before.samples_per_s is None or again is None:
         return None
@@ -200,10 +200,10 @@ def fresh_over_search(measurements: Measurements, size: int) -> tuple[float, boo
 
 def is_below(measurements: Measurements, size: int, other: int, floor: float) -> bool:
     """Whether a size surely has less than this share of another one's throughput."""
-    ratio = measurements.speeds.compare(size, other)
-    if ratio is None or not measurements.speeds.tells(size, other):
+    compared = measurements.speeds.compare(size, other)
+    if compared is None or not measurements.speeds.tells(size, other):
         return False
-    return ratio.high < floor
+    return compared.high < floor
 
 
 def _fastest_above(measurements: Measurements, size: int) -> int | None:

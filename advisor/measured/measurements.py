@@ -358,16 +358,25 @@ class Measurements(msgspec.Struct, frozen=True, dict=True, eq=False):
     @cached_property
     def best_timed(self) -> dict[int, Trial]:
         """The trial that speaks for each size, of search and confirmation, in order of size."""
-        return compared(self.timed, self.speeds)
+        return compared(self.timed, self.speeds, alone=True)
 
     @cached_property
     def searched(self) -> dict[int, Trial]:
         """The search's trial that speaks for each size, without sizes that may not be recommended.
 
         What the search found does not change while it is being confirmed, except for sizes that
-        are refused by then or turn out to take too much memory.
+        are refused by then or turn out to take too much memory. Rates of sizes that took turns are
+        those beside the same neighbours: what steps lost to these is one share for all.
         """
-        trials = compared(self.searched_trials, self.searched_speeds, alone=False)
+        return self._searched(alone=False)
+
+    @cached_property
+    def searched_alone(self) -> dict[int, Trial]:
+        """`searched`, with rates that reach up to what each size would have done alone."""
+        return self._searched(alone=True)
+
+    def _searched(self, *, alone: bool) -> dict[int, Trial]:
+        trials = compared(self.searched_trials, self.searched_speeds, alone=alone)
         return {size: trial for size, trial in trials.items() if self.eligible(size)}
 
     @cached_property

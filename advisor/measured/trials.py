@@ -40,7 +40,7 @@ def says_nothing(rate: Spread | None) -> bool:
     return rate is not None and rate.is_interval and rate.relative_half_width > NO_ANSWER
 
 
-def compared(trials: Sequence[Trial], speeds: Speeds, *, alone: bool = True) -> dict[int, Trial]:
+def compared(trials: Sequence[Trial], speeds: Speeds, *, alone: bool) -> dict[int, Trial]:
     """`fastest_of` the trials of one size; where sizes took turns, with the times of these.
 
     Args:

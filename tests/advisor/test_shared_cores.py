@@ -19,7 +19,7 @@ from .contended import is_wrong, rate, shared_session_of
 )
 def test_threads_that_share_a_core_now_and_then(seeds):
     """No size is recommended that is worse; no gain is stated that no size could have, of windows
-    that met the one state and the other; half of the large gains are found."""
+    that met the one state and the other; nine in ten of the large gains are found."""
     wrong, beyond, gains = [], [], Counter()
     for seed in seeds:
         session = shared_session_of(seed)
@@ -36,4 +36,4 @@ def test_threads_that_share_a_core_now_and_then(seeds):
             gains["found" if found else result.advice.standing] += 1
     assert wrong == []
     assert beyond == []
-    assert gains["found"] >= 0.5 * gains.total(), gains
+    assert gains["found"] >= 0.9 * gains.total(), gains
